@@ -1,0 +1,61 @@
+# Penstock. `make help` lists the targets; `make run` and `make test` do everything by themselves.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+CACHE := .cache
+BASE := $(VENV)/.base-installed
+DEV := $(VENV)/.dev-installed
+
+.PHONY: help run test setup check unit conformance chaos bench soak lock clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Penstock needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1). Set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { scripts/system-packages python3-venv && $(PYTHON) -m venv $(VENV); }
+
+$(BIN)/uv: | $(VENV)/bin/python
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
+
+$(BASE): requirements/base.txt pyproject.toml | $(BIN)/uv
+	@echo "installing Penstock into $(VENV)"
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --require-hashes -r requirements/base.txt
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --no-deps -e .
+	@touch $@
+
+$(DEV): requirements/dev.txt $(BASE)
+	@echo "installing what tests and checks need into $(VENV)"
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --require-hashes -r requirements/dev.txt
+	@touch $@
+
+run: $(BASE) ## start a broker on its embedded default (data in ./data)
+	@exec $(BIN)/penstock serve $(ARGS)
+
+setup: $(DEV) ## everything: all extras, system packages, Java jars for tests
+	@scripts/system-packages
+	@scripts/jars
+
+check: $(DEV) ## lint, format, types, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check -q .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache -q 2>/dev/null || $(BIN)/lint-imports
+
+test: setup ## everything that guards main; prints what each part took
+	@scripts/test
+
+bench: setup ## measure beside Apache Kafka; writes bench/results and docs/benchmarks.md
+	@$(BIN)/python -m bench.run $(ARGS)
+
+soak: setup ## long runs: more kills, cuts and seeds (KILLS, CUTS, SEEDS)
+	@KILLS=$${KILLS:-500} CUTS=$${CUTS:-100} SEEDS=$${SEEDS:-20000} $(BIN)/python -m pytest -q --timeout 14400 tests/chaos tests/property
+
+lock: $(BIN)/uv ## renew the locked requirements from pyproject.toml
+	@$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/base.txt
+	@$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-header --no-annotate --extra dev pyproject.toml -o requirements/dev.txt
+
+clean: ## remove what the set-up made; data directories stay
+	@rm -rf $(VENV) $(CACHE) .mypy_cache .ruff_cache .pytest_cache .hypothesis

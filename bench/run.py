@@ -1,0 +1,117 @@
+"""`python -m bench.run`: measures the brokers in interleaved rounds and writes the results and their page."""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.peers.broker import BrokerError
+
+from bench import machine, report
+from bench.native import CACHE, NativeError
+from bench.rows import GROUPS, Scale, measure_floor, settle, warm_up
+from bench.subject import BROKERS, start
+
+# tmpfs would measure memory where the brokers promise a disk.
+_NOT_DISKS = {"tmpfs", "ramfs"}
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of every broker (default %(default)s)")
+    parser.add_argument(
+        "--megabytes", type=int, default=1000, help="per throughput row (default %(default)s)"
+    )
+    parser.add_argument(
+        "--latency-seconds", type=int, default=8, help="per latency row (default %(default)s)"
+    )
+    parser.add_argument("--quick", action="store_true", help="one small round, to see that all of it works")
+    parser.add_argument("--only", default=",".join(GROUPS), help=f"of {','.join(GROUPS)}")
+    parser.add_argument("--brokers", default=",".join(BROKERS), help=f"of {','.join(BROKERS)}")
+    parser.add_argument(
+        "--directory", type=Path, default=Path("/var/tmp"), help="where the data goes for the run"
+    )
+    parser.add_argument("--output", type=Path, help="result file; a complete run has a place of its own")
+    parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
+    options = parser.parse_args(arguments)
+    options.only = options.only.split(",")
+    options.brokers = options.brokers.split(",")
+    for given, known in ((options.only, tuple(GROUPS)), (options.brokers, BROKERS)):
+        if unknown := set(given) - set(known):
+            parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
+    if options.quick:
+        options.rounds, options.megabytes, options.latency_seconds = 1, min(options.megabytes, 100), 2
+    return options
+
+
+def run_round(options: argparse.Namespace, scale: Scale, directory: Path, number: int) -> dict[str, Any]:
+    """Every broker once; the order turns with the rounds, so that none is always first."""
+    found: dict[str, Any] = {"floor": measure_floor(directory, scale)}
+    order = options.brokers if number % 2 == 0 else options.brokers[::-1]
+    for name in order:
+        settle()
+        subject = start(name, directory / name)
+        try:
+            figures: dict[str, float] = {}
+            for group, measure in GROUPS.items():
+                if group in options.only:
+                    figures |= measure(subject, scale)
+                if group == "start" and set(options.only) != {"start"}:
+                    warm_up(subject, scale)
+            found[name] = figures
+        finally:
+            subject.stop()
+    return found
+
+
+def save(result: dict[str, Any], options: argparse.Namespace) -> Path:
+    """A complete run goes among the results and renews the page; any other one stays out of them."""
+    complete = not options.quick and set(options.only) == set(GROUPS) and set(options.brokers) == set(BROKERS)
+    stamp = time.strftime("%Y-%m-%d-%H%M", time.gmtime())
+    name = f"{stamp}-{result['machine']['revision'].rstrip('+')}.json"
+    target: Path = options.output or (report.RESULTS if complete else CACHE) / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(result, indent=1) + "\n")
+    if complete:
+        report.PAGE.parent.mkdir(parents=True, exist_ok=True)
+        report.PAGE.write_text(report.page(result))
+    return target
+
+
+def main() -> int:
+    options = parse()
+    if machine.filesystem(options.directory) in _NOT_DISKS:
+        sys.stderr.write(f"{options.directory} is no disk; choose another with --directory\n")
+        return 2
+    scale = Scale(options.megabytes, max(options.megabytes // 4, 50), options.latency_seconds)
+    directory = Path(tempfile.mkdtemp(prefix="bench-", dir=options.directory))
+    result: dict[str, Any] = {
+        "command": " ".join([".venv/bin/python -m bench.run", *sys.argv[1:]]),
+        "machine": machine.facts(directory),
+        "scale": {"rounds": options.rounds, "megabytes": scale.megabytes, "latency_s": scale.latency_s},
+        "rounds": [],
+    }
+    try:
+        for number in range(options.rounds):
+            started = time.monotonic()
+            result["rounds"].append(run_round(options, scale, directory, number))
+            took_s = time.monotonic() - started
+            sys.stderr.write(f"round {number + 1} of {options.rounds}: {took_s:.0f} s\n")
+    except (NativeError, BrokerError) as failure:
+        sys.stderr.write(f"{failure}\n")
+        return 1
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    target = save(result, options)
+    sys.stdout.write(report.table(result) + "\n")
+    sys.stderr.write(f"{target}\n")
+    missed = [row.title for row in report.ROWS if "miss" in report.verdict(result, row)]
+    return 1 if options.check and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

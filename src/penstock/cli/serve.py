@@ -1,0 +1,249 @@
+"""`penstock serve`: one broker in this process, until a signal or a failure ends it.
+
+Exit codes: 0 after a clean stop, 1 when the broker had to stop itself or could not stop in time, 2 when it
+could not start as told. The broker and all it needs are imported only after the arguments and settings are
+known to be good.
+"""
+
+import argparse
+import asyncio
+import gc
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from penstock import __version__
+from penstock.errors import StartupError
+from penstock.observe import logs
+from penstock.observe.stall import StallMonitor
+from penstock.observe.stats import Stats
+from penstock.server import config as settings
+
+if TYPE_CHECKING:
+    from penstock.server.broker import Broker
+
+STOP_DEADLINE_S = 4.5  # supervisors are promised five
+
+EXIT_CLEAN = 0
+EXIT_FAILED = 1
+EXIT_REFUSED = 2
+
+# Flag to setting; every other setting is reached with --set.
+_FLAGS = {
+    "data_dir": ("--data-dir", "data_dir"),
+    "kafka": ("--kafka", "listeners.kafka"),
+    "http": ("--http", "listeners.http"),
+    "advertise": ("--advertise", "listeners.advertised_kafka"),
+    "node_id": ("--node-id", "node.id"),
+    "log_level": ("--log-level", "logging.level"),
+    "log_format": ("--log-format", "logging.format"),
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Serve until told to stop; the result is the exit code."""
+    parsed = build_parser().parse_args(list(arguments))
+    os.umask(0o077)  # records are nobody else's business on this machine
+    gc.set_threshold(50_000, 20, 50)  # a collection costs every client its length; most objects here die by count
+    try:
+        config = settings.load(file=parsed.config, flags=_given_flags(parsed))
+    except StartupError as error:
+        return _refuse(error)
+    logs.configure(config.logging.level, config.logging.format)
+    log = logs.get_logger("serve")
+    _raise_descriptor_limit(log)
+    from penstock.server.broker import Broker
+
+    for name in config.ignored_env:
+        log.warning("environment variable is no setting, ignored", name=name)
+    stats = Stats()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(lambda: Broker(config, stats, logs.get_logger("broker")), config, stats, log))
+
+
+async def _serve(make_broker: "Callable[[], Broker]", config: settings.Config, stats: Stats, log: logs.Logger) -> int:
+    loop = asyncio.get_running_loop()
+    told_to_stop = _StopSignal(loop, log)
+    try:
+        broker = make_broker()
+        start = asyncio.create_task(broker.start())
+        await asyncio.wait({start, told_to_stop.waiter}, return_when=asyncio.FIRST_COMPLETED)
+        if not start.done():
+            start.cancel()  # recovery can be long; the log it leaves is as good as before
+            await asyncio.wait({start})
+        if not start.cancelled():
+            start.result()
+    except StartupError as error:
+        logs.flush()
+        _leave(_refuse(error))
+    except Exception as error:  # noqa: BLE001 - the last place that can still say why
+        log.critical("broker could not start", error=error)
+        _leave(EXIT_FAILED)
+
+    monitor = StallMonitor(stats, loop)
+    if not told_to_stop.waiter.done():
+        gc.freeze()  # what the start built lives as long as the process: never look at it again
+        monitor.start()
+        _announce(broker, config)
+        await asyncio.wait({told_to_stop.waiter, broker.failed}, return_when=asyncio.FIRST_COMPLETED)
+        if broker.failed.done():
+            # No clean stop: its mark would promise a log this broker no longer vouches for.
+            log.critical("broker stops itself", error=broker.failed.exception())
+            _leave(EXIT_FAILED)
+    monitor.stop()
+    return await _stop(broker.stop(), log)
+
+
+async def _stop(stopping: Coroutine[object, object, None], log: logs.Logger) -> int:
+    task = asyncio.ensure_future(stopping)
+    await asyncio.wait({task}, timeout=STOP_DEADLINE_S)
+    if not task.done():
+        log.error("clean stop took too long, the next start will check the logs", deadline_s=STOP_DEADLINE_S)
+        _leave(EXIT_FAILED)
+    if (error := task.exception()) is not None:
+        log.critical("clean stop failed, the next start will check the logs", error=error)
+        _leave(EXIT_FAILED)
+    log.info("stopped")
+    return EXIT_CLEAN
+
+
+class _StopSignal:
+    """The first SIGTERM or SIGINT asks for a clean stop; the second ends the process, loop or no loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, log: logs.Logger) -> None:
+        self.waiter: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._log = log
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            self._loop.remove_signal_handler(each)
+            signal.signal(each, signal.SIG_DFL)
+        if not self.waiter.done():
+            self._log.info("stopping", signal=number.name)
+            self.waiter.set_result(None)
+            _arm_watchdog(self._log)
+
+
+def _arm_watchdog(log: logs.Logger) -> None:
+    """End the process even if the loop hangs or a worker thread never returns."""
+
+    def end() -> None:
+        log.error("process did not end in time", deadline_s=STOP_DEADLINE_S)
+        _leave(EXIT_FAILED)
+
+    timer = threading.Timer(STOP_DEADLINE_S + 0.25, end)
+    timer.daemon = True
+    timer.start()
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once: no farewell of threads that may hang in a failing disk."""
+    logs.flush()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue
+    os._exit(code)
+
+
+def _refuse(error: StartupError) -> int:
+    print(f"penstock: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+    return EXIT_REFUSED
+
+
+def _announce(broker: "Broker", config: settings.Config) -> None:
+    kafka = str(settings.Address(*broker.kafka_address))
+    http = str(settings.Address(*broker.http_address))
+    lines = [f"ready kafka={kafka} http={http}"]
+    if sys.stdout.isatty():
+        lines.append(_format_welcome(kafka, http, config))
+    try:
+        print("\n".join(lines), flush=True)
+    except OSError:
+        logs.get_logger("serve").warning("nobody reads standard output")
+
+
+def _format_welcome(kafka: str, http: str, config: settings.Config) -> str:
+    return f"""
+Penstock {__version__}, data in {config.data_dir}. From another terminal:
+
+  echo hello | kcat -b {kafka} -P -t greetings
+  kcat -b {kafka} -C -t greetings -e
+
+  python3 -c "from confluent_kafka import Producer
+  p = Producer({{'bootstrap.servers': '{kafka}'}}); p.produce('greetings', b'hello'); p.flush()"
+
+  curl http://{http}/health
+  curl http://{http}/metrics
+
+Ctrl+C stops it; a second Ctrl+C at once."""
+
+
+def _raise_descriptor_limit(log: logs.Logger) -> None:
+    """Connections and segments are descriptors; shells allow far fewer of them than the system does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            log.warning("descriptor limit stays low", soft=soft, hard=hard, reason=error)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        from uvloop import new_event_loop
+    except ImportError:  # no build for this platform: slower, otherwise the same
+        return asyncio.new_event_loop
+    factory: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
+    return factory
+
+
+def _given_flags(parsed: argparse.Namespace) -> dict[str, settings.Given]:
+    given = settings.read_assignments(parsed.set, "--set")
+    for name, (flag, key) in _FLAGS.items():
+        value = getattr(parsed, name)
+        if value is not None:
+            given[key] = settings.Given(value, f"flag {flag}")
+    if parsed.insecure:
+        given["insecure"] = settings.Given(True, "flag --insecure")
+    return given
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock serve",
+        description="Run a broker. Prints one line starting with 'ready' when clients may connect; logs go\n"
+        "to standard error. SIGTERM or Ctrl+C stops it cleanly, a second one at once.",
+        epilog=_format_settings(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", metavar="FILE", help="YAML file with settings (default: $PENSTOCK_CONFIG, or none)")
+    parser.add_argument("--data-dir", metavar="DIR", help="where logs and metadata are kept (default: ./data)")
+    parser.add_argument("--kafka", metavar="HOST:PORT", help="listen for Kafka clients (default: 127.0.0.1:9092)")
+    parser.add_argument("--http", metavar="HOST:PORT", help="answer health and metrics (default: 127.0.0.1:8080)")
+    parser.add_argument("--advertise", metavar="HOST:PORT", help="the Kafka address clients are told to use")
+    parser.add_argument("--node-id", metavar="N", help="this broker's id (default: 1)")
+    parser.add_argument("--insecure", action="store_true", help="allow listeners beyond loopback, open to anyone")
+    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error (default: info)")
+    parser.add_argument("--log-format", metavar="FORM", help="text or json (default: text)")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="any setting; may be repeated")
+    return parser
+
+
+def _format_settings() -> str:
+    width = max(len(setting.key) for setting in settings.SETTINGS)
+    rows = [f"  {setting.key:{width}}  {setting.purpose}" for setting in settings.SETTINGS]
+    rows.append(f"  {settings.TOPIC_PREFIX + '*':{width}}  any topic setting, such as retention.ms or flush")
+    return (
+        "Settings, as a flag (--set node.id=2), in the environment (PENSTOCK_NODE__ID=2) or in the file\n"
+        "(node: {id: 2}). A flag wins over the environment, that over the file. In the file, ${VAR:default}\n"
+        "takes a value from the environment.\n\n" + "\n".join(rows)
+    )

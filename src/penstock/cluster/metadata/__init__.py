@@ -1,0 +1,6 @@
+"""The metadata port on real stores.
+
+Owns: how keys, revisions and checksums lie in a store. Never imports storage, engine or protocols.
+
+embedded.py  one SQLite file, for a broker on its own
+"""

@@ -1,0 +1,69 @@
+"""Calls each log's upkeep when it is due: at once after a roll, else in a slow round over all logs."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from penstock.observe.logs import get_logger
+from penstock.ports.clock import Clock
+from penstock.storage.log.log import Log
+from penstock.storage.log.upkeep import Upkeep
+
+_JUMP_MS = 3600 * 1000
+log_ = get_logger("storage")
+
+
+class Caretaker:
+    """Runs until cancelled.
+
+    Retention counts time by the monotonic clock from start-up on: a wall clock that jumps while the broker runs never
+    makes records old.
+    """
+
+    def __init__(
+        self,
+        upkeep: Upkeep,
+        clock: Clock,
+        logs: Callable[[], Iterable[tuple[Log, int]]],
+        every_ms: int,
+    ) -> None:
+        self._upkeep = upkeep
+        self._clock = clock
+        self._logs = logs
+        self._every_ms = every_ms
+        self._rolled: dict[str, Log] = {}
+        self._wake = asyncio.Event()
+        self._offset_ms = clock.now_ms() - int(clock.monotonic() * 1000)
+        self._alarmed = False
+
+    def rolled(self, log: Log) -> None:
+        """A log has a segment to seal."""
+        self._rolled[log.directory] = log
+        self._wake.set()
+
+    async def run(self) -> None:
+        next_round = self._clock.monotonic()
+        while True:
+            pause = max(0.0, next_round - self._clock.monotonic())
+            try:
+                await asyncio.wait_for(self._wake.wait(), pause)
+            except TimeoutError:
+                next_round = self._clock.monotonic() + self._every_ms / 1000
+                await self._round()
+            self._wake.clear()
+            rolled, self._rolled = self._rolled, {}
+            for log in rolled.values():
+                await self._upkeep.tend(log, self._steady_now_ms(), log.visible_end)
+
+    async def _round(self) -> None:
+        now_ms = self._steady_now_ms()
+        for log, settled in list(self._logs()):
+            if self._upkeep.is_due(log, now_ms) and not log.closed:
+                await self._upkeep.tend(log, now_ms, settled)
+
+    def _steady_now_ms(self) -> int:
+        steady = int(self._clock.monotonic() * 1000) + self._offset_ms
+        jump = self._clock.now_ms() - steady
+        if abs(jump) > _JUMP_MS and not self._alarmed:
+            self._alarmed = True
+            log_.error("wall clock jumped; retention keeps to the time since start", jump_ms=jump)
+        return steady

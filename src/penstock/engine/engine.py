@@ -1,0 +1,321 @@
+"""The verbs every protocol calls: start and stop, topics, partitions, offsets by time, producer ids.
+
+Order of steps is what makes a crash harmless. A topic is created as: intent in the metadata store, directories,
+then one transaction that replaces the intent by the topic. It is deleted as: one transaction that replaces the
+topic by an intent, then the directories. Start-up finishes whatever intent it finds. So a directory without a
+topic or an intent means that metadata was lost, and the broker refuses to start rather than guess.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from uuid import UUID
+
+import orjson
+
+from penstock.engine.caretaker import Caretaker
+from penstock.engine.offset_lookup import Found, find_by_time, find_largest_time
+from penstock.engine.partition import Partition
+from penstock.engine.producer_ids import ProducerIds
+from penstock.engine.topic_config import check_settings, make_config
+from penstock.engine.topics import CREATING, REMOVING, TOPICS, Topic, TopicRecord, Topics, check_name
+from penstock.errors import Code, PenstockError, StartupError
+from penstock.observe.logs import get_logger
+from penstock.observe.stats import Stats
+from penstock.ports.clock import Clock
+from penstock.ports.disk import Disk
+from penstock.ports.metadata import MetadataStore
+from penstock.ports.randomness import Randomness, new_uuid
+from penstock.storage.checked_file import save_all
+from penstock.storage.data_directory import DataDirectory, PartitionDirectory
+from penstock.storage.log.commit import Committer
+from penstock.storage.log.log import Log, Shelf
+from penstock.storage.log.recovery import Recovered, recover
+from penstock.storage.log.segment import FilePool
+from penstock.storage.log.upkeep import Upkeep
+from penstock.tasks import Tasks
+
+log_ = get_logger("engine")
+MAX_PARTITIONS = 10_000
+MAX_TOPIC_PARTITIONS = 10_000
+
+
+class Engine:
+    """One broker's meaning. Everything outside comes through the ports.
+
+    Args:
+        fail: called once when the broker must stop rather than guess.
+        defaults: the broker's own defaults for topic settings.
+    """
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        clock: Clock,
+        randomness: Randomness,
+        store: MetadataStore,
+        directory: DataDirectory,
+        stats: Stats,
+        fail: Callable[[BaseException], None],
+        defaults: Mapping[str, str] | None = None,
+        default_partitions: int = 6,
+        upkeep_ms: int = 5000,
+    ) -> None:
+        self._disk = disk
+        self._clock = clock
+        self._randomness = randomness
+        self._store = store
+        self._directory = directory
+        self._fail = fail
+        self._defaults = dict(defaults or {})
+        self.default_partitions = default_partitions
+        self.stats = stats
+        self.topics = Topics()
+        self.producer_ids = ProducerIds(store)
+        self.cluster_id = ""
+        self._tasks = Tasks(fail)
+        self._committer = Committer(disk, clock, stats, fail)
+        self._shelf = Shelf(disk, clock, stats, FilePool(disk), self._committer, self._tasks, fail)
+        self._upkeep = Upkeep(self._shelf)
+        self._caretaker = Caretaker(self._upkeep, clock, self._open_logs, upkeep_ms)
+        self._changing = asyncio.Lock()
+
+    # --- life
+
+    async def start(self) -> None:
+        """Load topics, recover their logs. Raises `StartupError` when going on would be a guess."""
+        check_settings(self._defaults)
+        self._committer_task = self._tasks.spawn(self._committer.run(), "group commit")
+        await self._load_cluster_id()
+        await self._finish_intents()
+        on_disk = await self._disk.run(self._directory.partitions)
+        entries = await self._store.list(TOPICS)
+        records = {entry.key.removeprefix(TOPICS): TopicRecord.decode(entry.value) for entry in entries}
+        self._check_owners(on_disk, records)
+        clean = await self._disk.run(self._directory.take_clean_mark)
+        if clean is None and records:
+            records = {name: _next_epoch(record) for name, record in records.items()}
+            await self._store.transact(put={TOPICS + name: record.encode() for name, record in records.items()})
+        for name, record in records.items():
+            await self._open_topic(name, record, clean or {})
+        self._tasks.spawn(self._caretaker.run(), "upkeep")
+
+    async def stop(self) -> None:
+        """Stop cleanly: everything synced, cards saved, the mark left behind."""
+        logs = [log for log, _ in self._open_logs()]
+        for log in logs:
+            log.closed = True
+        contents: dict[str, bytes] = {}
+        changed = [log for log in logs if log.active.size > log.active.checkpointed or log.unsealed]
+        for log in changed:
+            contents.update(await self._upkeep.snapshot(log))
+        if contents:
+            await self._disk.run(save_all, self._disk, contents)
+        await self._tasks.cancel_all()
+        ends = {f"{log.name}": log.end_offset for log in logs}
+        await self._disk.run(self._directory.leave_clean_mark, ends)
+
+    def _open_logs(self) -> list[tuple[Log, int]]:
+        return [
+            (partition.log, partition.high_watermark)
+            for topic in self.topics
+            for partition in topic.partitions
+            if partition.log is not None
+        ]
+
+    async def _load_cluster_id(self) -> None:
+        entry = await self._store.get("cluster")
+        if entry is None:
+            made = orjson.dumps({"id": str(new_uuid(self._randomness))})
+            on_disk = await self._disk.run(self._directory.partitions)
+            if on_disk:
+                raise self._metadata_lost(on_disk)
+            await self._store.transact(expect={"cluster": 0}, put={"cluster": made})
+            entry = await self._store.get("cluster")
+            assert entry is not None
+        self.cluster_id = orjson.loads(entry.value)["id"]
+
+    def _metadata_lost(self, found: list[PartitionDirectory]) -> StartupError:
+        names = sorted({partition.topic for partition in found})
+        shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+        return StartupError(
+            f"{self._directory.path}/logs holds {len(found)} partitions ({shown}) that {self._directory.metadata_path} "
+            f"knows nothing of: its metadata is lost or from another broker. Nothing was changed. Restore "
+            f"{self._directory.metadata_path} from a backup, or move those topic "
+            "directories out of logs/ to go on without them"
+        )
+
+    def _check_owners(self, on_disk: list[PartitionDirectory], records: Mapping[str, TopicRecord]) -> None:
+        strangers = []
+        for partition in on_disk:
+            record = records.get(partition.topic)
+            known = record is not None and record.topic_id == partition.topic_id
+            if record is None or not known or partition.partition >= record.partitions:
+                strangers.append(partition)
+        if strangers:
+            raise self._metadata_lost(strangers)
+
+    async def _finish_intents(self) -> None:
+        """Undo creations and finish deletions that a crash cut short."""
+        for prefix in (CREATING, REMOVING):
+            for entry in await self._store.list(prefix):
+                intent = orjson.loads(entry.value)
+                topic, topic_id = intent["topic"], UUID(intent["id"])
+                for partition in await self._disk.run(self._directory.partitions):
+                    if partition.topic == topic and partition.topic_id == topic_id:
+                        await self._disk.run(self._directory.remove_topic, topic, topic_id)
+                        break
+                await self._store.transact(delete=[entry.key])
+        await self._disk.run(self._directory.empty_removed)
+
+    # --- topics
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        settings: Mapping[str, str] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> Topic:
+        """Create a topic; durable when this returns.
+
+        Raises:
+            PenstockError: INVALID_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS, INVALID_CONFIG, LIMIT_EXCEEDED.
+        """
+        check_name(name)
+        if partitions == -1:
+            partitions = self.default_partitions
+        async with self._changing:
+            if self.topics.get(name) is not None:
+                raise PenstockError(Code.TOPIC_EXISTS, f"topic {name!r} exists already")
+            if not 1 <= partitions <= MAX_TOPIC_PARTITIONS:
+                raise PenstockError(
+                    Code.INVALID_PARTITIONS,
+                    f"{partitions} partitions for {name!r}; allowed: 1 to {MAX_TOPIC_PARTITIONS}",
+                )
+            if self.topics.partition_count + partitions > MAX_PARTITIONS:
+                raise PenstockError(
+                    Code.LIMIT_EXCEEDED,
+                    f"{name!r} with {partitions} partitions would pass this broker's limit of {MAX_PARTITIONS}",
+                )
+            record = TopicRecord(new_uuid(self._randomness), partitions, dict(settings or {}), 0)
+            config = make_config(record.settings, self._defaults)
+            if validate_only:
+                return Topic(name, record.topic_id, config, [])
+            intent = orjson.dumps({"topic": name, "id": str(record.topic_id)})
+            await self._store.transact(put={f"{CREATING}{record.topic_id}": intent})
+            made = await self._disk.run(self._make_logs, name, record)
+            await self._store.transact(
+                expect={TOPICS + name: 0},
+                put={TOPICS + name: record.encode()},
+                delete=[f"{CREATING}{record.topic_id}"],
+            )
+            topic = Topic(name, record.topic_id, config, [])
+            for index, recovered in enumerate(made):
+                partition = Partition(name, record.topic_id, index, record.leader_epoch, config, self._clock)
+                self._use_log(partition, recovered)
+                topic.partitions.append(partition)
+            self.topics.add(topic)
+            return topic
+
+    def _make_logs(self, name: str, record: TopicRecord) -> list[Recovered]:
+        config = make_config(record.settings, self._defaults)
+        made = []
+        for index in range(record.partitions):
+            path = self._directory.create_partition(name, record.topic_id, index)
+            recovered = recover(self._disk, path, config.log, self._clock.now_ms())
+            recovered.state.epochs.note(record.leader_epoch, 0)
+            save_all(self._disk, {f"{path}/state": recovered.state.encode()})
+            made.append(recovered)
+        return made
+
+    async def delete_topic(self, topic: Topic) -> None:
+        """Delete a topic and its records. Raises PenstockError UNKNOWN_TOPIC if it is gone already."""
+        async with self._changing:
+            if self.topics.get_by_id(topic.topic_id) is None:
+                raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} is unknown")
+            intent = orjson.dumps({"topic": topic.name, "id": str(topic.topic_id)})
+            key = f"{REMOVING}{topic.topic_id}"
+            await self._store.transact(put={key: intent}, delete=[TOPICS + topic.name])
+            self.topics.remove(topic)
+            gone = PenstockError(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} was deleted")
+            for partition in topic.partitions:
+                if partition.log is not None:
+                    partition.log.closed = True
+                    await self._upkeep.quiesce(partition.log)
+                partition.log, partition.offline = None, gone
+                partition.waiters.abandon()
+            await self._disk.run(self._directory.remove_topic, topic.name, topic.topic_id)
+            await self._store.transact(delete=[key])
+        self._tasks.spawn(self._empty_removed(), f"remove {topic.name}")
+
+    async def _empty_removed(self) -> None:
+        await self._disk.run(self._directory.empty_removed)
+
+    async def _open_topic(self, name: str, record: TopicRecord, clean_ends: Mapping[str, int]) -> None:
+        config = make_config(record.settings, self._defaults)
+        topic = Topic(name, record.topic_id, config, [])
+        for index in range(record.partitions):
+            partition = Partition(name, record.topic_id, index, record.leader_epoch, config, self._clock)
+            topic.partitions.append(partition)
+            path = self._directory.log_path(name, index)
+            try:
+                if not await self._disk.run(self._disk.exists, f"{path}/partition.meta"):
+                    raise PenstockError(
+                        Code.CORRUPT_LOG, f"{path} is missing", help="restore it from a replica or backup"
+                    )
+                recovered = await self._disk.run(
+                    recover,
+                    self._disk,
+                    path,
+                    config.log,
+                    self._clock.now_ms(),
+                    clean_ends.get(f"{name}-{index}"),
+                )
+            except PenstockError as error:
+                partition.offline = error
+                log_.error("partition is offline", partition=f"{name}-{index}", error=str(error), help=error.help)
+                continue
+            self._use_log(partition, recovered)
+            assert partition.log is not None
+            await self._upkeep.begin_epoch(partition.log, record.leader_epoch)
+        self.topics.add(topic)
+
+    def _use_log(self, partition: Partition, recovered: Recovered) -> None:
+        name = f"{partition.topic}-{partition.index}"
+        for note in recovered.notes:
+            log_.warning("recovery", partition=name, note=note)
+        self.stats.recovered_bytes += recovered.scanned_bytes
+        self.stats.cut_bytes += recovered.cut_bytes
+        path = self._directory.log_path(partition.topic, partition.index)
+        log = Log(name, path, partition.config.log, self._shelf, recovered.state, recovered.segments)
+        log.on_rolled = lambda: self._caretaker.rolled(log)
+        partition.use(log)
+        if log.unsealed:
+            self._caretaker.rolled(log)
+
+    # --- offsets
+
+    async def find_offset_by_time(self, partition: Partition, timestamp: int, *, committed: bool) -> Found | None:
+        limit = partition.stable_offset if committed else partition.high_watermark
+        return await self._disk.run(find_by_time, partition.opened(), timestamp, limit)
+
+    async def find_largest_time(self, partition: Partition) -> Found | None:
+        return await self._disk.run(find_largest_time, partition.opened(), partition.high_watermark)
+
+    async def delete_records(self, partition: Partition, offset: int) -> int:
+        """Move the log start to `offset` (-1: the high watermark); returns it."""
+        log = partition.opened()
+        target = partition.high_watermark if offset == -1 else offset
+        if not log.log_start <= target <= partition.high_watermark:
+            raise PenstockError(
+                Code.OFFSET_OUT_OF_RANGE,
+                f"{log.name}: cannot delete up to {offset}; allowed: {log.log_start} to {partition.high_watermark}",
+            )
+        await self._upkeep.delete_records(log, target)
+        return log.log_start
+
+
+def _next_epoch(record: TopicRecord) -> TopicRecord:
+    return TopicRecord(record.topic_id, record.partitions, record.settings, record.leader_epoch + 1)

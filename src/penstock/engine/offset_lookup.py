@@ -1,0 +1,60 @@
+"""Find an offset by time: segments by their largest time, batches by their index, records by opening one batch."""
+
+from typing import NamedTuple
+
+from penstock.errors import Code, PenstockError
+from penstock.records.batch import crc_matches, decode_header
+from penstock.records.compression import CompressionError
+from penstock.records.record import RecordError, iterate_batch
+from penstock.storage.log.log import Log
+from penstock.storage.log.scan import headers
+from penstock.storage.log.segment import Segment
+
+_LARGEST_OPENED_BATCH = 64 << 20
+
+
+class Found(NamedTuple):
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def find_by_time(log: Log, timestamp: int, limit: int) -> Found | None:
+    """The first record at or after `timestamp` below `limit`. Blocking."""
+    for segment in list(log.segments):
+        if segment.max_timestamp >= timestamp and segment.next_offset > log.log_start:
+            found = _find_in_segment(log, segment, timestamp, limit)
+            if found is not None:
+                return found
+    return None
+
+
+def find_largest_time(log: Log, limit: int) -> Found | None:
+    """The first record that carries the largest time below `limit`. Blocking."""
+    newest = max(list(log.segments), key=lambda segment: segment.max_timestamp)
+    if newest.max_timestamp < 0:
+        return None
+    return _find_in_segment(log, newest, newest.max_timestamp, limit)
+
+
+def _find_in_segment(log: Log, segment: Segment, timestamp: int, limit: int) -> Found | None:
+    card, file, _ = log.prepare(segment, max(segment.base, log.log_start), 1)
+    position = card.position_before_time(timestamp)
+    for header, at in headers(file, segment.size, position):
+        if header.base_offset >= limit:
+            return None
+        if header.max_timestamp < timestamp or header.last_offset < log.log_start:
+            continue
+        data = file.read_at(header.size, at)
+        if len(data) < header.size or not crc_matches(memoryview(data), decode_header(data)):
+            raise segment.damaged(at, "has a batch that does not match its CRC-32C")
+        try:
+            for offset, record_time, _ in iterate_batch(data, _LARGEST_OPENED_BATCH):
+                if record_time >= timestamp and log.log_start <= offset < limit:
+                    return Found(offset, record_time, header.leader_epoch)
+        except (RecordError, CompressionError) as error:
+            raise PenstockError(
+                Code.INVALID_BATCH,
+                f"{log.name}: the batch at offset {header.base_offset} cannot be opened: {error}",
+            ) from error
+    return None

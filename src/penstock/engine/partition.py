@@ -1,0 +1,134 @@
+"""One partition as its leader sees it: what may be appended, what may be read, how far the high watermark is."""
+
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.engine.topic_config import TimestampType, TopicConfig
+from penstock.engine.waiters import Waiters
+from penstock.errors import Code, PenstockError
+from penstock.ports.clock import Clock
+from penstock.records.batch import NO_TIMESTAMP, Header, check_produced, patch_append_time
+from penstock.storage.log.log import Appended, Log
+from penstock.storage.log.segment import FileSlice
+
+ACKS_ALL = -1
+
+
+class EpochEnd(NamedTuple):
+    epoch: int
+    end_offset: int
+
+
+class Partition:
+    """The only writer of its log. With one replica the in-sync set is this broker alone."""
+
+    __slots__ = (
+        "_clock",
+        "config",
+        "high_watermark",
+        "index",
+        "leader_epoch",
+        "log",
+        "offline",
+        "topic",
+        "topic_id",
+        "waiters",
+    )
+
+    def __init__(
+        self, topic: str, topic_id: UUID, index: int, leader_epoch: int, config: TopicConfig, clock: Clock
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.config = config
+        self.log: Log | None = None
+        self.offline: PenstockError | None = None
+        """Why this partition cannot be used, while the others can."""
+        self.high_watermark = 0
+        self.waiters = Waiters()
+        self._clock = clock
+
+    def use(self, log: Log) -> None:
+        self.log = log
+        self.high_watermark = log.visible_end
+        log.on_visible = self._advance
+
+    def opened(self) -> Log:
+        """The log. Raises PenstockError when the partition is not available."""
+        if self.log is None:
+            raise self.offline or PenstockError(Code.NOT_AVAILABLE, f"{self.topic}-{self.index} is not open yet")
+        return self.log
+
+    @property
+    def stable_offset(self) -> int:
+        """Where a read_committed reader stops."""
+        return self.high_watermark
+
+    # --- hot path
+
+    def append(self, batch: memoryview, acks: int, *, zstd_allowed: bool = True) -> Appended:
+        """Check a client's batch and append it; it must be writable, and is patched in place.
+
+        Raises:
+            PenstockError: per partition; nothing was appended.
+        """
+        log = self.log if self.log is not None else self.opened()
+        config = self.config
+        if len(batch) > config.max_message_bytes:
+            raise PenstockError(
+                Code.BATCH_TOO_LARGE,
+                f"record batch of {len(batch)} bytes; {self.topic} takes max.message.bytes={config.max_message_bytes}",
+            )
+        if acks == ACKS_ALL and config.min_insync_replicas > 1:
+            raise PenstockError(
+                Code.NOT_ENOUGH_REPLICAS,
+                f"{self.topic} needs min.insync.replicas={config.min_insync_replicas}, 1 is in sync",
+            )
+        header = check_produced(batch, zstd_allowed=zstd_allowed)
+        if header.is_transactional:
+            raise PenstockError(Code.UNSUPPORTED_VERSION, "transactional batches: there are no transactions yet")
+        append_time = -1
+        if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            append_time = self._clock.now_ms()
+            header = patch_append_time(batch, header, append_time)
+        elif header.max_timestamp != NO_TIMESTAMP:
+            self._check_timestamp(header)
+        return log.append(batch, header, self.leader_epoch, append_time)
+
+    def _check_timestamp(self, header: Header) -> None:
+        now_ms = self._clock.now_ms()
+        ahead = header.max_timestamp - now_ms
+        if ahead > self.config.timestamp_after_ms or -ahead > self.config.timestamp_before_ms:
+            raise PenstockError(
+                Code.INVALID_TIMESTAMP,
+                f"record time {header.max_timestamp} is {abs(ahead)} ms {'ahead of' if ahead > 0 else 'behind'} the "
+                f"broker's clock; see message.timestamp.after.max.ms and .before.max.ms of {self.topic}",
+            )
+
+    def read(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> FileSlice | None:
+        """See `Log.read`; stops at the high watermark, or at the last stable offset when `committed`."""
+        log = self.log if self.log is not None else self.opened()
+        limit = self.stable_offset if committed else self.high_watermark
+        return log.read(offset, limit, max_bytes, at_least_one)
+
+    def _advance(self) -> None:
+        assert self.log is not None
+        visible = self.log.visible_end
+        if visible > self.high_watermark:
+            self.high_watermark = visible
+            self.waiters.advance(visible)
+
+    # --- epochs
+
+    def check_epoch(self, current: int) -> None:
+        """KIP-320: the client's idea of the leader epoch. -1 asks for no check."""
+        if current in (-1, self.leader_epoch):
+            return
+        code = Code.FENCED_LEADER_EPOCH if current < self.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
+        raise PenstockError(code, f"{self.topic}-{self.index} is in leader epoch {self.leader_epoch}, not {current}")
+
+    def end_of_epoch(self, epoch: int) -> EpochEnd:
+        log = self.opened()
+        return EpochEnd(*log.state.epochs.end_of(epoch, log.end_offset))

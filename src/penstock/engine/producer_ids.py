@@ -1,0 +1,38 @@
+"""Ids for idempotent producers: taken in blocks from the metadata store, so that none is handed out twice, ever."""
+
+import asyncio
+
+from penstock.ports.metadata import MetadataConflict, MetadataStore
+
+_KEY = "producer-ids"
+_BLOCK = 1000
+
+
+class ProducerIds:
+    """A crash loses the rest of a block, never gives it out again."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self._next = 0
+        self._end = 0
+        self._lock = asyncio.Lock()
+
+    async def take(self) -> int:
+        async with self._lock:
+            if self._next == self._end:
+                await self._take_block()
+            taken = self._next
+            self._next += 1
+            return taken
+
+    async def _take_block(self) -> None:
+        while True:
+            entry = await self._store.get(_KEY)
+            start = int(entry.value) if entry else 0
+            revision = entry.revision if entry else 0
+            try:
+                await self._store.transact(expect={_KEY: revision}, put={_KEY: b"%d" % (start + _BLOCK)})
+            except MetadataConflict:
+                continue  # another broker took this block
+            self._next, self._end = start, start + _BLOCK
+            return

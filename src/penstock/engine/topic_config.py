@@ -1,0 +1,152 @@
+"""A topic's settings under Kafka's names: each with its type, default, bounds and one line of documentation."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import StrEnum
+
+from penstock.errors import Code, PenstockError
+from penstock.storage.log.options import Flush, LogOptions
+
+_DAY_MS = 24 * 3600 * 1000
+_FOREVER = (1 << 63) - 1
+_INT32 = (1 << 31) - 1
+
+
+class TimestampType(StrEnum):
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str
+    default: str
+    kind: str
+    check: Callable[[str], object]
+    documentation: str
+
+
+def _whole(low: int, high: int = _FOREVER) -> Callable[[str], int]:
+    def check(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError("a whole number") from None
+        if not low <= value <= high:
+            raise ValueError(f"a whole number from {low} to {high}")
+        return value
+
+    return check
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if text not in words:
+            raise ValueError(" or ".join(words))
+        return text
+
+    return check
+
+
+SETTINGS = {
+    setting.name: setting
+    for setting in (
+        Setting("cleanup.policy", "delete", "list", _one_of("delete"), "What happens to old segments."),
+        Setting("compression.type", "producer", "string", _one_of("producer"), "Batches stay as they were sent."),
+        Setting(
+            "flush",
+            "commit",
+            "string",
+            _one_of("commit", "interval", "os"),
+            "When records are synced: before acks=all is answered, every flush.ms, or when the system likes.",
+        ),
+        Setting("flush.ms", "1000", "long", _whole(1), "How long flush=interval may leave records unsynced."),
+        Setting("index.interval.bytes", "4096", "int", _whole(0, _INT32), "Bytes between two index entries."),
+        Setting("max.message.bytes", "10485760", "int", _whole(0, _INT32), "Largest record batch, as sent."),
+        Setting(
+            "message.timestamp.after.max.ms",
+            "3600000",
+            "long",
+            _whole(0),
+            "How far ahead of the broker's clock a record's time may be.",
+        ),
+        Setting(
+            "message.timestamp.before.max.ms",
+            str(_FOREVER),
+            "long",
+            _whole(0),
+            "How far behind the broker's clock a record's time may be.",
+        ),
+        Setting(
+            "message.timestamp.type",
+            "CreateTime",
+            "string",
+            _one_of(*TimestampType),
+            "Whose time a record carries: the producer's or the broker's.",
+        ),
+        Setting("min.insync.replicas", "1", "int", _whole(1, 100), "Replicas in sync that acks=all needs."),
+        Setting("retention.bytes", "-1", "long", _whole(-1), "Bytes kept per partition; -1 is no limit."),
+        Setting("retention.ms", str(7 * _DAY_MS), "long", _whole(-1), "How long records are kept; -1 is for ever."),
+        Setting(
+            "segment.bytes",
+            str(1 << 30),
+            "int",
+            _whole(1024, _INT32),
+            "Bytes after which a segment is closed.",
+        ),
+        Setting("segment.ms", str(7 * _DAY_MS), "long", _whole(1), "Time after which a segment is closed."),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """All settings of a topic, ready for use."""
+
+    given: Mapping[str, str]
+    """What was set for this topic; the rest is default."""
+    log: LogOptions
+    max_message_bytes: int
+    timestamp_type: TimestampType
+    timestamp_before_ms: int
+    timestamp_after_ms: int
+    min_insync_replicas: int
+
+
+def check_settings(given: Mapping[str, str]) -> None:
+    """Raises PenstockError INVALID_CONFIG naming the key, its value and what is allowed."""
+    for name, text in given.items():
+        setting = SETTINGS.get(name)
+        if setting is None:
+            near = get_close_matches(name, SETTINGS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(SETTINGS)}"
+            raise PenstockError(Code.INVALID_CONFIG, f"topic setting {name!r} is unknown; {hint}")
+        try:
+            setting.check(text)
+        except ValueError as error:
+            raise PenstockError(Code.INVALID_CONFIG, f"topic setting {name} is {text!r}; allowed: {error}") from None
+
+
+def make_config(given: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
+    """Topic settings over the broker's defaults over the built-in ones. Raises PenstockError INVALID_CONFIG."""
+    check_settings(given)
+    text = {name: setting.default for name, setting in SETTINGS.items()} | dict(defaults) | dict(given)
+    number = {name: int(text[name]) for name in text if SETTINGS[name].kind in ("int", "long")}
+    return TopicConfig(
+        given=dict(given),
+        log=LogOptions(
+            segment_bytes=number["segment.bytes"],
+            segment_ms=number["segment.ms"],
+            retention_ms=number["retention.ms"],
+            retention_bytes=number["retention.bytes"],
+            index_interval_bytes=number["index.interval.bytes"],
+            flush=Flush(text["flush"]),
+            flush_ms=number["flush.ms"],
+        ),
+        max_message_bytes=number["max.message.bytes"],
+        timestamp_type=TimestampType(text["message.timestamp.type"]),
+        timestamp_before_ms=number["message.timestamp.before.max.ms"],
+        timestamp_after_ms=number["message.timestamp.after.max.ms"],
+        min_insync_replicas=number["min.insync.replicas"],
+    )

@@ -1,0 +1,111 @@
+"""Topics as the metadata store has them: name, id, partitions, settings, leader epoch."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+import orjson
+
+from penstock.engine.partition import Partition
+from penstock.engine.topic_config import TopicConfig
+from penstock.errors import Code, PenstockError
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+TOPICS = "topics/"
+CREATING = "creating/"
+REMOVING = "removing/"
+
+
+def check_name(name: str) -> None:
+    """Raises PenstockError INVALID_TOPIC."""
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        shown = name if len(name) <= 60 else name[:57] + "..."
+        raise PenstockError(
+            Code.INVALID_TOPIC,
+            f"topic name {shown!r} is not 1 to 249 of letters, digits, dot, underscore and hyphen",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """What is stored under `topics/{name}`."""
+
+    topic_id: UUID
+    partitions: int
+    settings: Mapping[str, str]
+    leader_epoch: int
+
+    def encode(self) -> bytes:
+        return orjson.dumps(
+            {
+                "id": str(self.topic_id),
+                "partitions": self.partitions,
+                "settings": dict(self.settings),
+                "leader_epoch": self.leader_epoch,
+            }
+        )
+
+    @classmethod
+    def decode(cls, value: bytes) -> "TopicRecord":
+        fields = orjson.loads(value)
+        return cls(UUID(fields["id"]), fields["partitions"], fields["settings"], fields["leader_epoch"])
+
+
+@dataclass(slots=True)
+class Topic:
+    name: str
+    topic_id: UUID
+    config: TopicConfig
+    partitions: list[Partition]
+
+
+class Topics:
+    """The topics this broker knows, by name and by id. `revision` changes with every change of the set."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+        self.revision = 0
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(sorted(self._by_name.values(), key=lambda topic: topic.name))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self._by_name.values())
+
+    def add(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        self.revision += 1
+
+    def remove(self, topic: Topic) -> None:
+        del self._by_name[topic.name]
+        del self._by_id[topic.topic_id]
+        self.revision += 1
+
+    def get(self, name: str) -> Topic | None:
+        return self._by_name.get(name)
+
+    def get_by_id(self, topic_id: UUID) -> Topic | None:
+        return self._by_id.get(topic_id)
+
+    def partition(self, name: str, index: int) -> Partition:
+        """Raises PenstockError UNKNOWN_TOPIC. Hot path."""
+        topic = self._by_name.get(name)
+        if topic is not None and 0 <= index < len(topic.partitions):
+            return topic.partitions[index]
+        raise PenstockError(Code.UNKNOWN_TOPIC, f"no partition {index} of topic {name!r} here")
+
+    def partition_by_id(self, topic_id: UUID, index: int) -> Partition:
+        """Raises PenstockError UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC. Hot path."""
+        topic = self._by_id.get(topic_id)
+        if topic is None:
+            raise PenstockError(Code.UNKNOWN_TOPIC_ID, f"no topic with id {topic_id} here")
+        if 0 <= index < len(topic.partitions):
+            return topic.partitions[index]
+        raise PenstockError(Code.UNKNOWN_TOPIC, f"no partition {index} of topic {topic.name!r} here")

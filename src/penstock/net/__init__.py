@@ -1,0 +1,9 @@
+"""Sockets.
+
+Owns: TCP behind the network port, frames with a length in front, the order of answers, back-pressure.
+Never imports engine, protocols or server.
+
+tcp.py         listeners and streams on the event loop; sendfile on a duplicate of the descriptor
+frames.py      bytes into length-prefixed frames, one reused buffer per connection
+connection.py  one connection: frames to a session, answers back in request order, limits
+"""

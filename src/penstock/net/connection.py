@@ -1,0 +1,314 @@
+"""One connection of a protocol with length-prefixed frames: frames to a session, answers back in request order.
+
+Requests may be under way at the same time, answers never overtake each other. Reading stops while too many requests
+are unanswered or too many bytes are unsent, so a peer that only writes, or never reads, costs a bounded amount.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.net.frames import FrameBuffer, FrameError
+from penstock.observe.logs import get_logger
+from penstock.observe.stats import Histogram, Stats
+from penstock.ports.clock import Clock
+from penstock.ports.disk import File
+from penstock.ports.network import Transport
+
+log_ = get_logger("net")
+
+Part = bytes | tuple[File, int, int]
+"""Bytes, or (file, position, size)."""
+
+
+class PeerError(Exception):
+    """The peer broke the protocol; the connection is closed, with this text in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    frame_bytes: int = 100 << 20
+    in_flight: int = 64
+    """Unanswered requests of one connection; reading stops above it."""
+    unsent_bytes: int = 4 << 20
+    write_stall_s: float = 30.0
+    frame_s: float = 30.0
+    """A frame must be complete this long after its first byte, plus its size at `slowest_bytes_s`."""
+    slowest_bytes_s: int = 16 * 1024
+    idle_s: float = 600.0
+    shrink_s: float = 5.0
+    connections: int = 10_000
+
+
+class Answer:
+    """The place of one answer in a connection's queue."""
+
+    __slots__ = ("_connection", "_latency", "_parts", "_since", "done")
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._parts: Sequence[Part] = ()
+        self._latency: Histogram | None = None
+        self._since = 0.0
+        self.done = False
+
+    def time(self, latency: Histogram, since: float) -> None:
+        """Note in `latency` how long after `since` the answer is ready."""
+        self._latency = latency
+        self._since = since
+
+    def send(self, parts: Sequence[Part]) -> None:
+        """Answer; goes out when all earlier requests are answered."""
+        self._parts = parts
+        self.done = True
+        if self._latency is not None:
+            self._latency.observe(self._connection.now() - self._since)
+        self._connection.flush()
+
+    def skip(self) -> None:
+        """This request gets no answer."""
+        self.send(())
+
+    def take(self) -> Sequence[Part]:
+        return self._parts
+
+
+class Session(Protocol):
+    """A protocol's side of a connection."""
+
+    def handle(self, frame: memoryview, answer: Answer) -> None:
+        """Handle one frame; the view dies on return. Raises `PeerError` to close the connection."""
+        ...
+
+    def disconnected(self) -> None: ...
+
+
+class Connection:
+    """A receiver of the network port, made by `Connections`."""
+
+    __slots__ = (
+        "_answers",
+        "_buffer",
+        "_clock",
+        "_connections",
+        "_flushing",
+        "_limits",
+        "_paused",
+        "_session",
+        "_stats",
+        "_transport",
+        "active_at",
+        "frame_since",
+        "stalled",
+    )
+
+    def __init__(self, connections: "Connections") -> None:
+        self._connections = connections
+        self._limits = connections.limits
+        self._stats = connections.stats
+        self._clock = connections.clock
+        self._buffer = FrameBuffer(self._limits.frame_bytes)
+        self._answers: deque[Answer] = deque()
+        self._paused = False
+        self._flushing = False
+        self._transport: Transport | None = None
+        self._session: Session | None = None
+        self.active_at = 0.0
+        self.frame_since = -1.0
+        self.stalled = (0, 0.0)
+
+    @property
+    def peer(self) -> str:
+        return self._transport.peer if self._transport is not None else "nobody"
+
+    def now(self) -> float:
+        return self._clock.monotonic()
+
+    def connected(self, transport: Transport) -> None:
+        self._transport = transport
+        self.active_at = self._clock.monotonic()
+        if not self._connections.admit(self):
+            transport.abort()
+            return
+        self._session = self._connections.make_session(self)
+
+    def get_buffer(self) -> memoryview:
+        return self._buffer.writable()
+
+    def received(self, size: int) -> None:
+        self._stats.bytes_in += size
+        self._buffer.add(size)
+        self.active_at = self._clock.monotonic()
+        self._pump()
+
+    def _pump(self) -> None:
+        """Hand frames to the session until there is none or it is time to stop reading."""
+        session = self._session
+        if session is None:
+            return
+        try:
+            while not self._paused:
+                frame = self._buffer.next()
+                if frame is None:
+                    break
+                answer = Answer(self)
+                self._answers.append(answer)
+                session.handle(frame, answer)
+                if len(self._answers) >= self._limits.in_flight:
+                    self._pause()
+        except (PeerError, FrameError) as error:
+            self._stats.protocol_errors += 1
+            log_.limited("peer").warning("closing connection", peer=self.peer, reason=str(error))
+            self.abort()
+        except Exception:  # noqa: BLE001 - a bug of ours must cost this connection only
+            self._stats.protocol_errors += 1
+            log_.limited("bug").exception("request failed", peer=self.peer)
+            self.abort()
+        if self._buffer.is_empty:
+            self.frame_since = -1.0
+        elif self.frame_since < 0:
+            self.frame_since = self.active_at
+
+    def flush(self) -> None:
+        """Send the answers whose turn it is."""
+        if self._flushing:
+            return
+        transport = self._transport
+        answers = self._answers
+        self._flushing = True
+        try:
+            while answers and answers[0].done:
+                parts = answers.popleft().take()
+                if transport is None:
+                    continue
+                for part in parts:
+                    if isinstance(part, bytes):
+                        self._stats.bytes_out += len(part)
+                        transport.write(part)
+                    else:
+                        self._stats.bytes_out += part[2]
+                        transport.send_range(*part)
+        finally:
+            self._flushing = False
+        if transport is None:
+            return
+        if transport.unsent > self._limits.unsent_bytes:
+            self._pause()
+        elif self._paused:
+            self._resume_if_room()
+
+    def drained(self) -> None:
+        if self._paused:
+            self._resume_if_room()
+
+    def _pause(self) -> None:
+        if not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _resume_if_room(self) -> None:
+        transport = self._transport
+        if transport is None or transport.unsent > self._limits.unsent_bytes:
+            return
+        if len(self._answers) > self._limits.in_flight // 2:
+            return
+        self._paused = False
+        self._connections.soon(self._continue)
+
+    def _continue(self) -> None:
+        """Frames that were received before the pause come first."""
+        if self._transport is None or self._paused:
+            return
+        self._pump()
+        if not self._paused and self._transport is not None:
+            self._transport.resume_reading()
+
+    def sweep(self, now: float) -> None:
+        """Called every few seconds: deadlines and memory."""
+        transport = self._transport
+        if transport is None:
+            return
+        unsent = transport.unsent
+        if unsent == 0 or unsent != self.stalled[0]:
+            self.stalled = (unsent, now)
+        elif now - self.stalled[1] > self._limits.write_stall_s:
+            log_.limited("peer").warning("closing connection", peer=self.peer, reason="peer does not read")
+            self.abort()
+            return
+        if self.frame_since >= 0 and not self._paused:
+            allowed = self._limits.frame_s + self._buffer.size / self._limits.slowest_bytes_s
+            if now - self.frame_since > allowed:
+                log_.limited("peer").warning("closing connection", peer=self.peer, reason="request came too slowly")
+                self.abort()
+                return
+        quiet = now - self.active_at
+        if quiet > self._limits.idle_s and not self._answers and unsent == 0:
+            transport.close()
+        elif quiet > self._limits.shrink_s:
+            self._buffer.shrink()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self._session_over()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def disconnected(self) -> None:
+        self._connections.leave(self)
+        self._transport = None
+        self._session_over()
+
+    def _session_over(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.disconnected()
+
+
+class Connections:
+    """All connections of one listener."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        stats: Stats,
+        clock: Clock,
+        make_session: Callable[[Connection], Session],
+        soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self.limits = limits
+        self.stats = stats
+        self.clock = clock
+        self.make_session = make_session
+        self.soon = soon
+        self._open: set[Connection] = set()
+
+    def accept(self) -> Connection:
+        return Connection(self)
+
+    def admit(self, connection: Connection) -> bool:
+        if len(self._open) >= self.limits.connections:
+            self.stats.connections_refused += 1
+            log_.limited("refused").warning("connection refused", peer=connection.peer, limit=self.limits.connections)
+            return False
+        self._open.add(connection)
+        self.stats.connections_total += 1
+        self.stats.connections_open += 1
+        return True
+
+    def leave(self, connection: Connection) -> None:
+        if connection in self._open:
+            self._open.discard(connection)
+            self.stats.connections_open -= 1
+
+    def sweep(self) -> None:
+        now = self.clock.monotonic()
+        for connection in list(self._open):
+            connection.sweep(now)
+
+    def close_all(self) -> None:
+        for connection in list(self._open):
+            connection.close()

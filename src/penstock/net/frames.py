@@ -1,0 +1,115 @@
+"""Bytes into frames with a 4-byte length in front, through one buffer that is reused, grows when needed and shrinks.
+
+A frame is handed out as a view of the buffer: it dies when the handler returns. A large frame is received to its very
+end and no further, so that the next one begins at the start of the buffer and nothing has to be moved.
+"""
+
+from struct import Struct
+
+_LENGTH = Struct(">i")
+SMALL_BYTES = 4 * 1024
+_GROWN_BYTES = 256 * 1024
+_KEPT_BYTES = 4 << 20  # a buffer larger than this is given back as soon as it is empty
+
+
+class FrameError(ValueError):
+    """The peer sent a length that no frame has."""
+
+
+class FrameBuffer:
+    """Receives bytes, gives frames.
+
+    Args:
+        limit: largest frame; a longer one raises before anything is allocated for it.
+    """
+
+    __slots__ = ("_buffer", "_end", "_full", "_limit", "_start", "_view")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._take(SMALL_BYTES)
+        self._start = 0
+        self._end = 0
+        self._full = 0
+
+    def _take(self, size: int) -> None:
+        self._buffer = bytearray(size)
+        self._view = memoryview(self._buffer)
+
+    @property
+    def size(self) -> int:
+        return len(self._buffer)
+
+    @property
+    def is_empty(self) -> bool:
+        return self._start == self._end
+
+    def writable(self) -> memoryview:
+        """Where the next bytes go; never past the end of a frame whose length is known and whose size is large."""
+        start, end = self._start, self._end
+        if start == end:
+            self._start = self._end = start = end = 0
+        have = end - start
+        if have < 4:
+            if len(self._buffer) - start < SMALL_BYTES:
+                self._move(len(self._buffer))
+            return self._view[self._end :]
+        need = 4 + self._length(start)
+        if need <= SMALL_BYTES:
+            if len(self._buffer) - start < need:
+                self._move(len(self._buffer))
+            return self._view[self._end :]
+        if start + need > len(self._buffer):
+            self._move(max(need, len(self._buffer)))
+        return self._view[self._end : self._start + need]
+
+    def _move(self, size: int) -> None:
+        """Bring what is there to the start of a buffer of `size` bytes."""
+        rest = bytes(self._view[self._start : self._end])
+        if size > len(self._buffer):
+            self._take(size)
+        self._view[: len(rest)] = rest
+        self._start, self._end = 0, len(rest)
+
+    def add(self, size: int) -> None:
+        """Note that `size` bytes were received at the start of the last `writable`."""
+        self._end += size
+        if self._end == len(self._buffer):
+            self._full += 1
+
+    def next(self) -> memoryview | None:
+        """The next complete frame without its length, or None. It is valid until the next `writable`.
+
+        Raises:
+            FrameError: naming the length; the connection is beyond repair.
+        """
+        start = self._start
+        if self._end - start >= 4:
+            stop = start + 4 + self._length(start)
+            if stop <= self._end:
+                self._start = stop
+                return self._view[start + 4 : stop]
+        elif start == self._end:
+            self._fit()
+        return None
+
+    def _fit(self) -> None:
+        """Grow for a busy peer, give a very large buffer back when it is empty."""
+        if len(self._buffer) > _KEPT_BYTES:
+            self._take(_GROWN_BYTES)
+        elif self._full >= 2 and len(self._buffer) < _GROWN_BYTES:
+            self._take(_GROWN_BYTES)
+            self._full = 0
+        self._start = self._end = 0
+
+    def shrink(self) -> None:
+        """Give memory back on a connection that has been idle."""
+        if self._start == self._end and len(self._buffer) > SMALL_BYTES:
+            self._take(SMALL_BYTES)
+            self._start = self._end = self._full = 0
+
+    def _length(self, at: int) -> int:
+        length: int = _LENGTH.unpack_from(self._buffer, at)[0]
+        if not 0 <= length <= self._limit:
+            raise FrameError(f"frame length {length}; allowed: 0 to {self._limit}")
+        return length

@@ -1,0 +1,93 @@
+"""Plain counters and histograms: an addition on the hot path, turned into Prometheus' form only when scraped."""
+
+from bisect import bisect_left
+
+LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class Histogram:
+    """Counts per bucket, not cumulative; the last cell is everything above the last bound."""
+
+    __slots__ = ("bounds", "cells", "total")
+
+    def __init__(self, bounds: tuple[float, ...] = LATENCY_BUCKETS_S) -> None:
+        self.bounds = bounds
+        self.cells = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self.cells[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        return sum(self.cells)
+
+
+class RequestStats:
+    """One protocol request kind, such as Kafka's Produce."""
+
+    __slots__ = ("errors", "latency")
+
+    def __init__(self) -> None:
+        self.errors = 0
+        self.latency = Histogram()
+
+
+class Stats:
+    """Every number of one broker. Rooms add to the fields they own; nobody subtracts but the owner of a gauge."""
+
+    __slots__ = (
+        "append_latency",
+        "appended_batches",
+        "appended_bytes",
+        "appended_records",
+        "bytes_in",
+        "bytes_out",
+        "cold_reads",
+        "connections_open",
+        "connections_refused",
+        "connections_total",
+        "corrupt_blocks",
+        "cut_bytes",
+        "fetched_bytes",
+        "gc_pause",
+        "loop_stall",
+        "loop_stall_max_s",
+        "protocol_errors",
+        "recovered_bytes",
+        "requests",
+        "segments_deleted",
+        "segments_rolled",
+        "sync_files",
+        "sync_latency",
+    )
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, str], RequestStats] = {}  # (protocol, request kind), both from fixed lists
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.connections_open = 0
+        self.connections_total = 0
+        self.connections_refused = 0
+        self.protocol_errors = 0
+        self.appended_batches = 0
+        self.appended_records = 0
+        self.appended_bytes = 0
+        self.append_latency = Histogram()
+        self.sync_latency = Histogram()  # its count is the number of sync rounds
+        self.sync_files = 0
+        self.fetched_bytes = 0
+        self.cold_reads = 0
+        self.segments_rolled = 0
+        self.segments_deleted = 0
+        self.recovered_bytes = 0
+        self.cut_bytes = 0
+        self.corrupt_blocks = 0
+        self.loop_stall = Histogram()
+        self.loop_stall_max_s = 0.0
+        self.gc_pause = Histogram()
+
+    def request(self, protocol: str, kind: str) -> RequestStats:
+        """The cell of one request kind, made on first use; callers keep it."""
+        return self.requests.setdefault((protocol, kind), RequestStats())

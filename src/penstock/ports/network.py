@@ -1,0 +1,80 @@
+"""The network as the core sees it: byte streams that receive into a buffer of ours and can send file ranges."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from typing_extensions import Buffer
+
+from penstock.ports.disk import File
+
+
+class Transport(Protocol):
+    """The sending side of one connection. Never blocks; what the peer does not take yet is queued in order."""
+
+    @property
+    def peer(self) -> str:
+        """Who is on the other side, for logs: `host:port`."""
+        ...
+
+    @property
+    def unsent(self) -> int:
+        """Bytes accepted by `write` and `send_range` that have not left yet."""
+        ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def send_range(self, file: File, position: int, size: int) -> None:
+        """Send `size` bytes of `file` from `position`, without copying them through Python where possible."""
+        ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        """Close after what is queued has been sent."""
+        ...
+
+    def abort(self) -> None:
+        """Close now and drop what is queued."""
+        ...
+
+
+class Receiver(Protocol):
+    """The receiving side of one connection, implemented by a protocol's shell."""
+
+    def connected(self, transport: Transport) -> None: ...
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes go. Never empty. Valid until `received`."""
+        ...
+
+    def received(self, size: int) -> None:
+        """`size` bytes have been placed at the start of the last `get_buffer`."""
+        ...
+
+    def drained(self) -> None:
+        """`unsent` has fallen to zero after having been above it."""
+        ...
+
+    def disconnected(self) -> None: ...
+
+
+class Listener(Protocol):
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and port that were bound; never port 0."""
+        ...
+
+    async def close(self) -> None:
+        """Stop accepting. Connections already open stay open."""
+        ...
+
+
+class Network(Protocol):
+    async def listen(self, host: str, port: int, accept: Callable[[], Receiver]) -> Listener:
+        """Bind and accept. Raises `OSError` when the address cannot be bound."""
+        ...
+
+
+__all__ = ["Buffer", "Listener", "Network", "Receiver", "Transport"]

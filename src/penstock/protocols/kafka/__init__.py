@@ -1,0 +1,10 @@
+"""The Kafka wire protocol.
+
+Owns: frames, versions and errors as Kafka clients know them. Never imports another protocol or server.
+
+codec.py     request and response headers
+messages.py  message bodies, driven by the schemas of `kio`
+session.py   one connection: dispatch to handlers, time them, answer
+errors.py    our errors as Kafka's codes
+handlers/    one file per API; the versions advertised are the ones they name
+"""

@@ -1,0 +1,56 @@
+"""Our errors as Kafka's codes: a total table, plus the codes handlers use by name."""
+
+from typing import Final
+
+from penstock.errors import Code, PenstockError
+
+NONE: Final = 0
+UNKNOWN_SERVER_ERROR: Final = -1
+COORDINATOR_NOT_AVAILABLE: Final = 15
+INVALID_REQUIRED_ACKS: Final = 21
+INVALID_REPLICA_ASSIGNMENT: Final = 39
+INVALID_REQUEST: Final = 42
+UNSUPPORTED_VERSION: Final = 35
+FETCH_SESSION_ID_NOT_FOUND: Final = 70
+INVALID_FETCH_SESSION_EPOCH: Final = 71
+UNKNOWN_TOPIC_ID: Final = 100
+FETCH_SESSION_TOPIC_ID_ERROR: Final = 106
+
+KAFKA_CODES: Final[dict[Code, int]] = {
+    Code.UNKNOWN_TOPIC: 3,  # UNKNOWN_TOPIC_OR_PARTITION
+    Code.UNKNOWN_TOPIC_ID: UNKNOWN_TOPIC_ID,
+    Code.TOPIC_EXISTS: 36,
+    Code.INVALID_TOPIC: 17,  # INVALID_TOPIC_EXCEPTION
+    Code.INVALID_PARTITIONS: 37,
+    Code.INVALID_REPLICATION: 38,
+    Code.INVALID_CONFIG: 40,
+    Code.INVALID_REQUEST: INVALID_REQUEST,
+    Code.INVALID_TIMESTAMP: 32,
+    Code.UNSUPPORTED_VERSION: UNSUPPORTED_VERSION,
+    Code.UNSUPPORTED_CODEC: 76,  # UNSUPPORTED_COMPRESSION_TYPE
+    Code.CORRUPT_BATCH: 2,  # CORRUPT_MESSAGE
+    Code.INVALID_BATCH: 87,  # INVALID_RECORD
+    Code.BATCH_TOO_LARGE: 10,  # MESSAGE_TOO_LARGE
+    Code.OUT_OF_ORDER_SEQUENCE: 45,
+    Code.DUPLICATE_SEQUENCE: 46,
+    Code.INVALID_PRODUCER_EPOCH: 47,
+    Code.OFFSET_OUT_OF_RANGE: 1,
+    Code.FENCED_LEADER_EPOCH: 74,
+    Code.UNKNOWN_LEADER_EPOCH: 75,  # UNKNOWN_LEADER_EPOCH
+    Code.CORRUPT_LOG: 56,  # KAFKA_STORAGE_ERROR
+    Code.STORAGE_FULL: 56,
+    Code.STORAGE_FAILED: 56,
+    Code.NOT_ENOUGH_REPLICAS: 19,
+    Code.TIMED_OUT: 7,
+    Code.NOT_AVAILABLE: 5,  # LEADER_NOT_AVAILABLE
+    Code.LIMIT_EXCEEDED: 44,  # POLICY_VIOLATION
+}
+
+
+def kafka_code(error: PenstockError) -> int:
+    return KAFKA_CODES[error.code]
+
+
+def describe(error: PenstockError) -> str:
+    """The text for a client: what is wrong, and the way out if there is one."""
+    return f"{error}; {error.help}" if error.help else str(error)

@@ -1,0 +1,270 @@
+"""Fetch 4-18: file ranges up to the high watermark, sent without being read; parked until there is enough or time
+is up.
+
+Hot path. KIP-74: the first batch of the answer is sent whole even when it is larger than the limits. KIP-227:
+sessions. KIP-320: leader epochs; KIP-595: a client whose last epoch parts from ours gets the point where.
+Aborted transactions come with transactions; reads from followers and replica fetches with replication.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from uuid import UUID
+
+from penstock.engine.partition import Partition
+from penstock.errors import PenstockError
+from penstock.net.connection import Answer
+from penstock.protocols.kafka import errors, fetch_codec
+from penstock.protocols.kafka.codec import encode_response_head
+from penstock.protocols.kafka.fetch_codec import FetchRequest, Row
+from penstock.protocols.kafka.fetch_sessions import FetchSession, Wanted, next_epoch
+from penstock.protocols.kafka.handlers import Api, Context
+from penstock.storage.log.segment import NotReady
+
+API = Api(1, "fetch", 4, 18)
+_LONGEST_WAIT_MS = 5 * 60 * 1000
+_LARGEST_ANSWER = 64 << 20
+_WARM_BYTES = 1 << 20
+
+
+class Fetch:
+    """One fetch request under way. `cancel` when the client is gone."""
+
+    __slots__ = (
+        "_answer",
+        "_context",
+        "_correlation_id",
+        "_deadline",
+        "_over",
+        "_parked",
+        "_request",
+        "_scheduled",
+        "_session",
+        "_task",
+        "_version",
+    )
+
+    def __init__(
+        self, context: Context, request: FetchRequest, version: int, correlation_id: int, answer: Answer
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._version = version
+        self._correlation_id = correlation_id
+        self._answer = answer
+        self._session: FetchSession | None = None
+        self._parked: list[Partition] = []
+        self._deadline: asyncio.TimerHandle | None = None
+        self._scheduled = False
+        self._task: asyncio.Task[None] | None = None
+        self._over = False
+
+    def start(self) -> None:
+        code = self._open_session()
+        if code != errors.NONE:
+            self._send([], code)
+            return
+        self._look(last_look=self._request.max_wait_ms <= 0)
+
+    def cancel(self) -> None:
+        self._over = True
+        self._unpark()
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def over(self) -> bool:
+        return self._over
+
+    # --- sessions
+
+    def _open_session(self) -> int:
+        request, sessions = self._request, self._context.fetch_sessions
+        by_id = self._version >= fetch_codec.IDS_FROM
+        if request.session_epoch == -1:
+            sessions.end(request.session_id)
+            return errors.NONE
+        if request.session_epoch == 0:
+            sessions.end(request.session_id)
+            if request.wanted:
+                self._session = sessions.begin(request.wanted, by_id)
+            return errors.NONE
+        session = sessions.get(request.session_id)
+        if session is None:
+            return errors.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != request.session_epoch:
+            return errors.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_ids != by_id:
+            return errors.FETCH_SESSION_TOPIC_ID_ERROR
+        session.epoch = next_epoch(session.epoch)
+        session.update(request.wanted, request.forgotten)
+        self._session = session
+        return errors.NONE
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether every partition is answered, changed or not."""
+        return self._request.session_epoch <= 0
+
+    def _wanted(self) -> Iterable[Wanted]:
+        return self._session.wanted.values() if self._session is not None else self._request.wanted
+
+    # --- looking
+
+    def _look(self, last_look: bool) -> None:
+        """Collect what is there; answer if it is enough or time is up, else park."""
+        request = self._request
+        room = min(max(request.max_bytes, 0), _LARGEST_ANSWER)
+        rows: list[tuple[Wanted, Row]] = []
+        cold: list[tuple[Partition, Wanted]] = []
+        found = 0
+        answer_now = last_look
+        for wanted in self._wanted():
+            try:
+                partition = self._partition(wanted)
+                row = self._read(partition, wanted, room - found, at_least_one=found == 0)
+            except NotReady:
+                if found == 0:
+                    cold.append((partition, wanted))
+                    break
+                continue  # comes next time, first in line
+            except PenstockError as error:
+                row = Row(wanted.topic, wanted.index, errors.kafka_code(error), -1, -1, -1, None)
+                answer_now = True
+            if row.data is not None:
+                found += row.data.size
+            elif row.diverging is not None:
+                answer_now = True
+            rows.append((wanted, row))
+        if cold:
+            self._warm(*cold[0])
+        elif answer_now or found >= request.min_bytes or (self._is_full and not rows):
+            self._answer_with(rows)
+        else:
+            self._park()
+
+    def _partition(self, wanted: Wanted) -> Partition:
+        topics = self._context.engine.topics
+        if self._version >= fetch_codec.IDS_FROM:
+            partition = topics.partition_by_id(UUID(bytes=wanted.topic), wanted.index)
+        else:
+            partition = topics.partition(wanted.topic.decode("utf-8", "replace"), wanted.index)
+        partition.check_epoch(wanted.leader_epoch)
+        return partition
+
+    def _read(self, partition: Partition, wanted: Wanted, room: int, *, at_least_one: bool) -> Row:
+        log = partition.opened()
+        diverging = None
+        data = None
+        if wanted.last_fetched_epoch >= 0:
+            epoch, end = partition.end_of_epoch(wanted.last_fetched_epoch)
+            if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
+                diverging = (epoch, end)
+        if diverging is None:
+            data = partition.read(
+                wanted.fetch_offset,
+                min(wanted.max_bytes, room),
+                committed=self._request.isolation_level == 1,
+                at_least_one=at_least_one,
+            )
+        return Row(
+            wanted.topic,
+            wanted.index,
+            errors.NONE,
+            partition.high_watermark,
+            partition.stable_offset,
+            log.log_start,
+            data,
+            diverging,
+        )
+
+    def _warm(self, partition: Partition, wanted: Wanted) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._warm_then_look(partition, wanted))
+
+    async def _warm_then_look(self, partition: Partition, wanted: Wanted) -> None:
+        size = min(max(wanted.max_bytes, 1), _WARM_BYTES, max(self._request.max_bytes, 1))
+        try:
+            await partition.opened().warm(wanted.fetch_offset, size)
+        except (PenstockError, OSError) as error:
+            self._task = None
+            if not self._over:
+                code = errors.kafka_code(error) if isinstance(error, PenstockError) else errors.UNKNOWN_SERVER_ERROR
+                self._answer_with([(wanted, Row(wanted.topic, wanted.index, code, -1, -1, -1, None))])
+            return
+        self._task = None
+        if not self._over:
+            self._look(last_look=self._deadline is None and self._request.max_wait_ms <= 0)
+
+    # --- waiting
+
+    def _park(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._deadline is None:
+            wait_ms = min(self._request.max_wait_ms, _LONGEST_WAIT_MS)
+            self._deadline = loop.call_later(wait_ms / 1000, self._time_is_up)
+        if not self._parked:
+            for wanted in self._wanted():
+                partition = self._partition(wanted)
+                partition.waiters.add_reader(self._wake)
+                self._parked.append(partition)
+
+    def _wake(self) -> None:
+        """Something new somewhere; look once this turn of the loop is over, when its neighbours have it too."""
+        if not self._scheduled and self._task is None:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._look_again)
+
+    def _look_again(self) -> None:
+        self._scheduled = False
+        if not self._over and self._task is None:
+            self._look(last_look=False)
+
+    def _time_is_up(self) -> None:
+        if not self._over and self._task is None:
+            self._look(last_look=True)
+
+    def _unpark(self) -> None:
+        for partition in self._parked:
+            partition.waiters.remove_reader(self._wake)
+        self._parked = []
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    # --- answering
+
+    def _answer_with(self, rows: list[tuple[Wanted, Row]]) -> None:
+        session = self._session
+        listed = []
+        for wanted, row in rows:
+            told = (row.high_watermark, row.log_start, row.stable_offset)
+            if self._is_full or row.data is not None or row.code or row.diverging or wanted.told != told:
+                listed.append(row)
+            wanted.told = told if row.code == errors.NONE else None
+            if session is not None and row.data is not None:
+                session.move_to_end(wanted)
+        listed.sort(key=_topic_of)
+        self._send(listed, errors.NONE)
+
+    def _send(self, rows: list[Row], code: int) -> None:
+        self._over = True
+        self._unpark()
+        session_id = self._session.session_id if self._session is not None else 0
+        parts, size = fetch_codec.encode(rows, self._version, code, session_id)
+        flexible = self._version >= fetch_codec.FLEXIBLE_FROM
+        head = encode_response_head(self._correlation_id, size, flexible=flexible)
+        first = parts[0]
+        assert isinstance(first, bytes)
+        parts[0] = head + first
+        self._answer.send(parts)
+
+
+def _topic_of(row: Row) -> bytes:
+    return row.topic
+
+
+def handle(
+    context: Context, frame: memoryview, position: int, version: int, correlation_id: int, answer: Answer
+) -> Fetch:
+    """Begin a fetch; the caller keeps it to cancel it when the client goes. Raises `PeerError`."""
+    fetch = Fetch(context, fetch_codec.decode(frame, position, version), version, correlation_id, answer)
+    fetch.start()
+    return fetch

@@ -1,0 +1,91 @@
+"""Metadata 0-13: brokers, topics, partitions; creates missing topics when the client and the broker allow it.
+
+Version notes: 0 has no null list, an empty one asks for all; 1+ null asks for all; 4+ may forbid creation; 10+
+topic ids, 12+ topics by id alone.
+
+Not here: authorized operations (always "not asked").
+"""
+
+from typing import Any
+
+from penstock.engine.topics import Topic
+from penstock.errors import Code, PenstockError
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(3, "metadata", 0, 13)
+_NO_OPERATIONS = -(1 << 31)
+
+
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    asked = request.topics
+    if asked is None or (version == 0 and not asked):
+        topics = [_describe(context, topic) for topic in context.engine.topics]
+    else:
+        may_create = context.auto_create and request.get("allow_auto_topic_creation", True)
+        topics = [await _find(context, wanted, may_create) for wanted in asked]
+    return {
+        "throttle_time": 0,
+        "brokers": [{"node_id": context.node_id, "host": context.host, "port": context.port, "rack": None}],
+        "cluster_id": context.engine.cluster_id,
+        "controller_id": context.node_id,
+        "topics": topics,
+        "cluster_authorized_operations": _NO_OPERATIONS,
+        "error_code": errors.NONE,
+    }
+
+
+async def _find(context: Context, wanted: Message, may_create: bool) -> Fields:
+    topics = context.engine.topics
+    topic_id, name = wanted.get("topic_id"), wanted.name
+    if topic_id is not None and topic_id.int and name is None:
+        found = topics.get_by_id(topic_id)
+        return _describe(context, found) if found else _missing(None, errors.UNKNOWN_TOPIC_ID, topic_id)
+    if name is None:
+        return _missing("", errors.INVALID_REQUEST)
+    found = topics.get(name)
+    if found is None and may_create:
+        try:
+            found = await context.engine.create_topic(name)
+        except PenstockError as error:
+            found = topics.get(name)  # somebody else may have created it meanwhile
+            if found is None:
+                return _missing(name, errors.kafka_code(error))
+    if found is None:
+        return _missing(name, errors.KAFKA_CODES[Code.UNKNOWN_TOPIC])
+    return _describe(context, found)
+
+
+def _missing(name: str | None, code: int, topic_id: Any = None) -> Fields:
+    return {
+        "error_code": code,
+        "name": name,
+        "topic_id": topic_id,
+        "is_internal": False,
+        "partitions": [],
+        "topic_authorized_operations": _NO_OPERATIONS,
+    }
+
+
+def _describe(context: Context, topic: Topic) -> Fields:
+    here = [context.node_id]
+    return {
+        "error_code": errors.NONE,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": False,
+        "partitions": [
+            {
+                "error_code": errors.NONE,
+                "partition_index": partition.index,
+                "leader_id": context.node_id,
+                "leader_epoch": partition.leader_epoch,
+                "replica_nodes": here,
+                "isr_nodes": here,
+                "offline_replicas": here if partition.log is None else [],
+            }
+            for partition in topic.partitions
+        ],
+        "topic_authorized_operations": _NO_OPERATIONS,
+    }

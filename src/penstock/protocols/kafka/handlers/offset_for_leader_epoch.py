@@ -1,0 +1,30 @@
+"""OffsetForLeaderEpoch 2-4: where a leader epoch ended, so that a consumer can tell a truncation (KIP-320)."""
+
+from penstock.errors import PenstockError
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(23, "offset_for_leader_epoch", 2, 4)
+
+
+def handle(context: Context, request: Message, version: int) -> Fields:
+    topics = [
+        {
+            "topic": topic.topic,
+            "partitions": [_answer(context, topic.topic, wanted) for wanted in topic.partitions],
+        }
+        for topic in request.topics
+    ]
+    return {"throttle_time": 0, "topics": topics}
+
+
+def _answer(context: Context, topic: str, wanted: Message) -> Fields:
+    code, epoch, end = errors.NONE, -1, -1
+    try:
+        partition = context.engine.topics.partition(topic, wanted.partition)
+        partition.check_epoch(wanted.current_leader_epoch)
+        epoch, end = partition.end_of_epoch(wanted.leader_epoch)
+    except PenstockError as error:
+        code = errors.kafka_code(error)
+    return {"error_code": code, "partition": wanted.partition, "leader_epoch": epoch, "end_offset": end}

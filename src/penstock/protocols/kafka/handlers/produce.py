@@ -1,0 +1,237 @@
+"""Produce 3-13 (advertised from 0): append each partition's batch straight from the network buffer.
+
+Hot path, written by hand; kio is its oracle in tests/property/test_produce_codec.py. Everything up to the
+append happens before this function returns, because the frame's view dies then. `acks=all` answers when every
+partition's high watermark has passed the batch; `acks=1` at once; `acks=0` never, and an error closes the
+connection.
+
+Version notes: 7 zstd; 8 error texts; 9 flexible; 13 topic ids instead of names.
+Not here: transactions; leader hints (KIP-951), as there is one broker.
+"""
+
+from struct import Struct
+from struct import error as StructError  # noqa: N812
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.engine.partition import ACKS_ALL, Partition
+from penstock.engine.waiters import AckWait
+from penstock.errors import PenstockError
+from penstock.net.connection import Answer, PeerError
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.codec import encode_response_head, encode_uvarint, read_uvarint, skip_tags
+from penstock.protocols.kafka.handlers import Api, Context
+
+API = Api(0, "produce", 3, 13)
+FLEXIBLE_FROM = 9
+_IDS_FROM = 13
+
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_ACKS_AND_TIMEOUT = Struct(">hi")
+_RESULT = Struct(">ihqq")  # index, error, base offset, log append time
+_LOG_START = Struct(">q")
+
+
+class Result(NamedTuple):
+    partition_index: int
+    code: int
+    base_offset: int
+    append_time: int
+    log_start: int
+    text: str | None
+
+
+class Produced(NamedTuple):
+    """A decoded request: topics as (name or id as sent, its partitions as (index, batch))."""
+
+    transactional_id: bytes | None
+    acks: int
+    timeout_ms: int
+    topics: list[tuple[bytes, list[tuple[int, memoryview | None]]]]
+
+
+def decode(frame: memoryview, position: int, version: int) -> Produced:
+    """Raises `PeerError`. Batches are views of the frame."""
+    try:
+        if version >= FLEXIBLE_FROM:
+            return _decode_flexible(frame, position, version)
+        return _decode_old(frame, position)
+    except (StructError, IndexError):
+        raise PeerError("a Produce request ends too early") from None
+
+
+def _decode_flexible(frame: memoryview, position: int, version: int) -> Produced:
+    size, position = read_uvarint(frame, position)
+    transactional_id = None if size == 0 else bytes(frame[position : position + size - 1])
+    position += max(size - 1, 0)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
+    position += 6
+    topic_count, position = read_uvarint(frame, position)
+    topics = []
+    for _ in range(_claimed(topic_count - 1, frame, position)):
+        if version >= _IDS_FROM:
+            size = 16
+        else:
+            size, position = read_uvarint(frame, position)
+            size -= 1
+        topic = _slice(frame, position, size)
+        position += size
+        count, position = read_uvarint(frame, position)
+        partitions = []
+        for _ in range(_claimed(count - 1, frame, position)):
+            index = _I32.unpack_from(frame, position)[0]
+            size, position = read_uvarint(frame, position + 4)
+            records = None if size == 0 else _slice(frame, position, size - 1)
+            position += max(size - 1, 0)
+            # an empty tag section, the usual case, is one zero byte
+            position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
+            partitions.append((index, records))
+        position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
+        topics.append((bytes(topic), partitions))
+    return Produced(transactional_id, acks, timeout_ms, topics)
+
+
+def _decode_old(frame: memoryview, position: int) -> Produced:
+    size = _I16.unpack_from(frame, position)[0]
+    transactional_id = None if size < 0 else bytes(_slice(frame, position + 2, size))
+    position += 2 + max(size, 0)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, position)
+    topic_count = _I32.unpack_from(frame, position + 6)[0]
+    position += 10
+    topics = []
+    for _ in range(_claimed(topic_count, frame, position)):
+        size = _I16.unpack_from(frame, position)[0]
+        topic = _slice(frame, position + 2, size)
+        position += 2 + size
+        count = _I32.unpack_from(frame, position)[0]
+        position += 4
+        partitions = []
+        for _ in range(_claimed(count, frame, position)):
+            index = _I32.unpack_from(frame, position)[0]
+            size = _I32.unpack_from(frame, position + 4)[0]
+            position += 8
+            records = None if size == -1 else _slice(frame, position, size)
+            position += max(size, 0)
+            partitions.append((index, records))
+        topics.append((bytes(topic), partitions))
+    return Produced(transactional_id, acks, timeout_ms, topics)
+
+
+def _slice(frame: memoryview, position: int, size: int) -> memoryview:
+    if size < 0 or position + size > len(frame):
+        raise PeerError(f"{size} bytes claimed, {len(frame) - position} left")
+    return frame[position : position + size]
+
+
+def _claimed(count: int, frame: memoryview, position: int) -> int:
+    if not 0 <= count <= len(frame) - position:
+        raise PeerError(f"{count} elements claimed, {len(frame) - position} bytes left")
+    return count
+
+
+def handle(
+    context: Context, frame: memoryview, position: int, version: int, correlation_id: int, answer: Answer
+) -> None:
+    """Append everything, then answer when `acks` allows. Raises `PeerError`."""
+    request = decode(frame, position, version)
+    acks = request.acks
+    results: list[tuple[bytes, list[Result]]] = []
+    appended: list[tuple[Partition, int]] = []
+    failed = False
+    for topic, partitions in request.topics:
+        rows = []
+        for index, batch in partitions:
+            row, partition, last_offset = _append(context, topic, index, batch, request, version)
+            rows.append(row)
+            if partition is not None:
+                appended.append((partition, last_offset))
+            else:
+                failed = True
+        results.append((topic, rows))
+    if acks == 0:
+        if failed:
+            raise PeerError("an acks=0 produce failed")
+        answer.skip()
+        return
+
+    def reply() -> None:
+        body = encode(results, version)
+        answer.send((encode_response_head(correlation_id, len(body), flexible=version >= FLEXIBLE_FROM) + body,))
+
+    if acks != ACKS_ALL:
+        reply()
+        return
+    wait = AckWait(reply)
+    for partition, last_offset in appended:
+        if partition.high_watermark <= last_offset:
+            partition.waiters.add_ack(last_offset, wait)
+    wait.arrive()
+
+
+def _append(
+    context: Context, topic: bytes, index: int, batch: memoryview | None, request: Produced, version: int
+) -> tuple[Result, Partition | None, int]:
+    """The result row, and for a success the partition and last offset to wait for."""
+    topics = context.engine.topics
+    try:
+        if version >= _IDS_FROM:
+            partition = topics.partition_by_id(UUID(bytes=topic), index)
+        else:
+            partition = topics.partition(topic.decode("utf-8", "replace"), index)
+        if request.acks not in (ACKS_ALL, 0, 1):
+            return (
+                Result(index, errors.INVALID_REQUIRED_ACKS, -1, -1, -1, "acks must be -1, 0 or 1"),
+                None,
+                -1,
+            )
+        if request.transactional_id is not None:
+            return Result(index, errors.UNSUPPORTED_VERSION, -1, -1, -1, "no transactions yet"), None, -1
+        done = partition.append(
+            batch if batch is not None else memoryview(b""), request.acks, zstd_allowed=version >= 7
+        )
+    except PenstockError as error:
+        return Result(index, errors.kafka_code(error), -1, -1, -1, errors.describe(error)), None, -1
+    assert partition.log is not None
+    row = Result(index, errors.NONE, done.base_offset, done.timestamp, partition.log.log_start, None)
+    return row, partition, done.last_offset
+
+
+def encode(results: list[tuple[bytes, list[Result]]], version: int) -> bytes:
+    """A Produce response body."""
+    if version >= FLEXIBLE_FROM:
+        return _encode_flexible(results, version)
+    out = bytearray(_I32.pack(len(results)))
+    for topic, rows in results:
+        out += _I16.pack(len(topic)) + topic + _I32.pack(len(rows))
+        for row in rows:
+            out += _RESULT.pack(row.partition_index, row.code, row.base_offset, row.append_time)
+            if version >= 5:
+                out += _LOG_START.pack(row.log_start)
+            if version >= 8:
+                out += b"\0\0\0\0"  # no record errors
+                if row.text is None:
+                    out += b"\xff\xff"
+                else:
+                    text = row.text.encode()[:32000]
+                    out += _I16.pack(len(text)) + text
+    out += b"\0\0\0\0"  # throttle time
+    return bytes(out)
+
+
+def _encode_flexible(results: list[tuple[bytes, list[Result]]], version: int) -> bytes:
+    out = bytearray(encode_uvarint(len(results) + 1))
+    for topic, rows in results:
+        out += topic if version >= _IDS_FROM else encode_uvarint(len(topic) + 1) + topic
+        out += encode_uvarint(len(rows) + 1)
+        for row in rows:
+            out += _RESULT.pack(row.partition_index, row.code, row.base_offset, row.append_time)
+            out += _LOG_START.pack(row.log_start)
+            if row.text is None:
+                out += b"\x01\x00\x00"  # no record errors, no text, no tags
+            else:
+                text = row.text.encode()
+                out += b"\x01" + encode_uvarint(len(text) + 1) + text + b"\0"
+        out += b"\0"
+    out += b"\0\0\0\0\0"  # throttle time, no tags
+    return bytes(out)

@@ -1,0 +1,314 @@
+"""Message bodies, driven by the schemas of `kio` (generated from Kafka's own definitions), bounded in memory.
+
+`decode` gives a `Message` with the fields of that version; `encode` takes a mapping with the fields of any version and
+writes those the version has. Times are plain milliseconds. kio's own reader is not used on what a peer sends: it
+allocates an array by the count the peer claims, and a forged count ends the process (docs/adr/0004). Here a count is
+checked against the bytes that are left and against a limit per request. kio's reader and writer are the oracle in
+tests/property/test_messages.py.
+"""
+
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from struct import Struct
+from struct import error as StructError  # noqa: N812
+from types import NoneType, UnionType
+from typing import Any, NamedTuple, Union, cast, get_args, get_origin
+from uuid import UUID
+
+from penstock.net.connection import PeerError
+from penstock.protocols.kafka.codec import encode_uvarint, read_uvarint
+
+MAX_ELEMENTS = 200_000  # array elements in one request; each costs some hundred bytes once decoded
+
+_NUMBERS = {
+    "int8": Struct(">b"),
+    "int16": Struct(">h"),
+    "uint16": Struct(">H"),
+    "int32": Struct(">i"),
+    "int64": Struct(">q"),
+    "float64": Struct(">d"),
+    "timedelta_i32": Struct(">i"),
+    "timedelta_i64": Struct(">q"),
+    "datetime_i64": Struct(">q"),
+    "error_code": Struct(">h"),
+}
+_I16, _I32 = _NUMBERS["int16"], _NUMBERS["int32"]
+_ZERO_UUID = UUID(int=0)
+
+
+class Message:
+    """Decoded fields as attributes; `get` for fields that only some versions have."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.__dict__ = values
+
+    def __getattr__(self, name: str) -> Any:  # only reached when the field is missing
+        raise AttributeError(f"this version has no field {name!r}")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.__dict__.get(name, default)
+
+    def __repr__(self) -> str:
+        return f"Message({self.__dict__!r})"
+
+
+class Schema(NamedTuple):
+    flexible: bool
+    fields: tuple["Field", ...]
+    tagged: dict[int, "Field"]
+
+
+class Field(NamedTuple):
+    name: str
+    kind: str
+    """A kafka type, or "entity"."""
+    array: bool
+    nullable: bool
+    default: object
+    entity: Schema | None
+    tag: int | None
+
+
+@contextmanager
+def _no_hypothesis() -> Iterator[None]:
+    """kio registers test strategies, at half a second's cost, when hypothesis can be imported."""
+    before = sys.modules.get("hypothesis", MISSING)
+    if before is MISSING:
+        sys.modules["hypothesis"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if before is MISSING:
+            del sys.modules["hypothesis"]
+
+
+@cache
+def schema_of(api: str, version: int, direction: str) -> Schema:
+    """The schema of `direction` ("request" or "response") of an API in one version."""
+    with _no_hypothesis():
+        module = importlib.import_module(f"kio.schema.{api}.v{version}.{direction}")
+    name = "".join(word.capitalize() for word in api.split("_")) + direction.capitalize()
+    return _compile(getattr(module, name))
+
+
+@cache
+def _compile(entity: type) -> Schema:
+    flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
+    plain, tagged = [], {}
+    for field in fields(entity):
+        made = _compile_field(field)
+        if made.tag is None:
+            plain.append(made)
+        else:
+            tagged[made.tag] = made
+    return Schema(flexible, tuple(plain), tagged)
+
+
+def _compile_field(field: Any) -> Field:
+    kind, nullable, array = field.type, False, False
+    if get_origin(kind) in (UnionType, Union):
+        nullable = True
+        kind = next(option for option in get_args(kind) if option is not NoneType)
+    if get_origin(kind) is tuple:
+        array = True
+        kind = get_args(kind)[0]
+        if get_origin(kind) in (UnionType, Union):
+            kind = next(option for option in get_args(kind) if option is not NoneType)
+    entity = _compile(cast(type, kind)) if is_dataclass(kind) else None
+    name = "entity" if entity else field.metadata["kafka_type"]
+    default = field.default
+    if default is MISSING:
+        default = () if array else _IMPLICIT.get(name)
+    return Field(field.name, name, array, nullable, default, entity, field.metadata.get("tag"))
+
+
+_IMPLICIT: dict[str, object] = {
+    "string": "",
+    "bytes": b"",
+    "bool": False,
+    "uuid": _ZERO_UUID,
+} | dict.fromkeys(_NUMBERS, 0)
+
+
+# --- decoding
+
+
+class _Reader:
+    __slots__ = ("_data", "_elements", "end", "position")
+
+    def __init__(self, data: memoryview, position: int) -> None:
+        self._data = data
+        self.position = position
+        self.end = len(data)
+        self._elements = MAX_ELEMENTS
+
+    def message(self, schema: Schema) -> Message:
+        values = {field.name: self.field(field, schema.flexible) for field in schema.fields}
+        if schema.flexible:
+            for field in schema.tagged.values():
+                values[field.name] = field.default
+            self._tags(schema, values)
+        return Message(values)
+
+    def _tags(self, schema: Schema, values: dict[str, Any]) -> None:
+        for _ in range(self._count(self.uvarint())):
+            tag, size = self.uvarint(), self.uvarint()
+            stop = self.position + size
+            if stop > self.end:
+                raise PeerError("a tagged field reaches past the request")
+            field = schema.tagged.get(tag)
+            if field is not None:
+                values[field.name] = self.field(field, True)
+                if self.position > stop:
+                    raise PeerError(f"tagged field {field.name} is longer than it says")
+            self.position = stop
+
+    def field(self, field: Field, flexible: bool) -> Any:
+        if not field.array:
+            return self._value(field, flexible)
+        count = self.uvarint() - 1 if flexible else self.number(_I32)
+        if count < 0:
+            if count == -1 and field.nullable:
+                return None
+            raise PeerError(f"field {field.name} has {count} elements")
+        return tuple([self._value(field, flexible) for _ in range(self._count(count))])
+
+    def _count(self, count: int) -> int:
+        if count > self.end - self.position:
+            raise PeerError(f"{count} elements claimed, {self.end - self.position} bytes left")
+        self._elements -= count
+        if self._elements < 0:
+            raise PeerError(f"more than {MAX_ELEMENTS} elements in one request")
+        return count
+
+    def _value(self, field: Field, flexible: bool) -> Any:
+        kind = field.kind
+        number = _NUMBERS.get(kind)
+        if number is not None:
+            return self.number(number)
+        if kind == "string":
+            return self._string(field, flexible)
+        if kind == "entity":
+            assert field.entity is not None
+            if field.nullable and not field.array and self.number(_NUMBERS["int8"]) < 0:
+                return None
+            return self.message(field.entity)
+        if kind == "uuid":
+            return UUID(bytes=self.take(16))
+        if kind == "bool":
+            return self.take(1) != b"\0"
+        assert kind in ("bytes", "records"), kind
+        size = self.uvarint() - 1 if flexible else self.number(_I32)
+        return self._sized(size, field)
+
+    def _string(self, field: Field, flexible: bool) -> str | None:
+        size = self.uvarint() - 1 if flexible else self.number(_I16)
+        data = self._sized(size, field)
+        if data is None:
+            return None
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise PeerError(f"field {field.name} is not UTF-8") from None
+
+    def _sized(self, size: int, field: Field) -> bytes | None:
+        if size >= 0:
+            return self.take(size)
+        if size == -1 and field.nullable:
+            return None
+        raise PeerError(f"field {field.name} has length {size}")
+
+    def number(self, struct: Struct) -> Any:
+        try:
+            value = struct.unpack_from(self._data, self.position)[0]
+        except StructError:
+            raise PeerError("the request ends inside a number") from None
+        self.position += struct.size
+        return value
+
+    def uvarint(self) -> int:
+        value, self.position = read_uvarint(self._data, self.position)
+        return value
+
+    def take(self, size: int) -> bytes:
+        stop = self.position + size
+        if stop > self.end:
+            raise PeerError(f"{size} bytes claimed, {self.end - self.position} left")
+        data = bytes(self._data[self.position : stop])
+        self.position = stop
+        return data
+
+
+def decode(schema: Schema, data: memoryview, position: int = 0) -> Message:
+    """A message body. Raises `PeerError`. Bytes behind the message are ignored, as Kafka does."""
+    return _Reader(data, position).message(schema)
+
+
+# --- encoding
+
+
+def encode(schema: Schema, values: Mapping[str, Any]) -> bytes:
+    """A message body from the fields of any version; missing ones get their default."""
+    out = bytearray()
+    _encode_message(out, schema, values)
+    return bytes(out)
+
+
+def _encode_message(out: bytearray, schema: Schema, values: Mapping[str, Any]) -> None:
+    for field in schema.fields:
+        _encode_field(out, field, values.get(field.name, field.default), schema.flexible)
+    if not schema.flexible:
+        return
+    present = [
+        (tag, field)
+        for tag, field in sorted(schema.tagged.items())
+        if values.get(field.name, field.default) != field.default
+    ]
+    out += encode_uvarint(len(present))
+    for tag, field in present:
+        body = bytearray()
+        _encode_field(body, field, values[field.name], True)
+        out += encode_uvarint(tag) + encode_uvarint(len(body)) + body
+
+
+def _encode_field(out: bytearray, field: Field, value: Any, flexible: bool) -> None:
+    if not field.array:
+        _encode_value(out, field, value, flexible)
+        return
+    if value is None:
+        out += b"\0" if flexible else b"\xff\xff\xff\xff"
+        return
+    out += encode_uvarint(len(value) + 1) if flexible else _I32.pack(len(value))
+    for element in value:
+        _encode_value(out, field, element, flexible)
+
+
+def _encode_value(out: bytearray, field: Field, value: Any, flexible: bool) -> None:
+    kind = field.kind
+    number = _NUMBERS.get(kind)
+    if number is not None:
+        out += number.pack(value)
+    elif kind == "entity":
+        assert field.entity is not None
+        if field.nullable and not field.array:
+            out += b"\xff" if value is None else b"\x01"
+            if value is None:
+                return
+        _encode_message(out, field.entity, value)
+    elif kind == "uuid":
+        out += (value or _ZERO_UUID).bytes
+    elif kind == "bool":
+        out += b"\x01" if value else b"\0"
+    elif value is None:
+        out += b"\0" if flexible else (_I16.pack(-1) if kind == "string" else _I32.pack(-1))
+    else:
+        data = value.encode() if kind == "string" else value
+        if flexible:
+            out += encode_uvarint(len(data) + 1)
+        else:
+            out += (_I16 if kind == "string" else _I32).pack(len(data))
+        out += data

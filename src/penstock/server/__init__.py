@@ -1,0 +1,10 @@
+"""One process built out of one config: the only room that sees every other.
+
+Owns: the settings and where each came from, the HTTP side door (health, metrics), and the broker that ties
+log, engine and listeners together. Nothing imports this room but `cli.serve` and `testing`. It never imports
+`cli`.
+
+config.py  typed settings: defaults < file < environment < flags, with errors that name key, value and source
+http.py    health and metrics over HTTP, in the broker's own event loop
+broker.py  starts, joins and stops the parts
+"""

@@ -1,0 +1,177 @@
+"""One broker out of a configuration: builds the rooms, starts them in order, stops them in reverse."""
+
+import asyncio
+import random
+
+from penstock.cluster.metadata.embedded import EmbeddedStore
+from penstock.engine.engine import Engine
+from penstock.engine.topic_config import check_settings
+from penstock.errors import PenstockError, StartupError
+from penstock.net.connection import Connection, Connections, Limits
+from penstock.net.tcp import TcpNetwork
+from penstock.observe.logs import Logger, get_logger
+from penstock.observe.metrics import Exposition
+from penstock.observe.stats import Stats
+from penstock.ports.network import Listener
+from penstock.protocols.kafka.fetch_sessions import FetchSessions
+from penstock.protocols.kafka.handlers import Context
+from penstock.protocols.kafka.session import KafkaSession
+from penstock.server.config import Config
+from penstock.server.http import HttpDoor, create_app
+from penstock.server.system_clock import SystemClock
+from penstock.storage.data_directory import DataDirectory
+from penstock.storage.local_disk import LocalDisk
+
+_SWEEP_S = 2.0
+
+
+class Broker:
+    """A broker in this process and event loop.
+
+    `failed` gets the exception when the broker must stop rather than guess; whoever runs it ends the process then.
+    """
+
+    def __init__(self, config: Config, stats: Stats | None = None, log: Logger | None = None) -> None:
+        self._config = config
+        self._log = log or get_logger("broker")
+        self.stats = stats or Stats()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._clock = SystemClock()
+        self._disk = LocalDisk()
+        self._network = TcpNetwork()
+        self._directory = DataDirectory(self._disk, str(config.data_dir))
+        self._store: EmbeddedStore | None = None
+        self._engine: Engine | None = None
+        self._kafka: Listener | None = None
+        self._connections: Connections | None = None
+        self._http: HttpDoor | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+        self._recovered = False
+
+    @property
+    def kafka_address(self) -> tuple[str, int]:
+        assert self._kafka is not None
+        return self._kafka.address
+
+    @property
+    def http_address(self) -> tuple[str, int]:
+        assert self._http is not None
+        return self._http.address
+
+    async def start(self) -> None:
+        """Recover, then listen. Raises `StartupError` with the way out."""
+        config = self._config
+        try:
+            check_settings(config.defaults.topic)
+        except PenstockError as error:
+            raise StartupError(f"defaults.topic: {error}") from error
+        await self._disk.run(self._directory.open)
+        exposition = Exposition(self.stats, self.gauges)
+        app = create_app(not_ready=self._not_ready, summary=self._summary, scrape=exposition.render, stats=self.stats)
+        self._http = HttpDoor(*config.listeners.http, app)
+        await self._http.start()
+        self._store = await EmbeddedStore.open(f"{self._directory.metadata_path}/metadata.db")
+        self._engine = Engine(
+            disk=self._disk,
+            clock=self._clock,
+            randomness=random.SystemRandom(),
+            store=self._store,
+            directory=self._directory,
+            stats=self.stats,
+            fail=self._fail,
+            defaults=config.defaults.topic,
+            default_partitions=config.defaults.partitions,
+            upkeep_ms=config.storage.upkeep_ms,
+        )
+        await self._engine.start()
+        self._recovered = True
+        await self._listen(self._engine)
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def _listen(self, engine: Engine) -> None:
+        config = self._config
+        context = Context(
+            engine=engine,
+            stats=self.stats,
+            node_id=config.node.id,
+            host="",
+            port=0,
+            auto_create=config.topics.auto_create,
+            fetch_sessions=FetchSessions(random.SystemRandom()),
+        )
+
+        def make_session(connection: Connection) -> KafkaSession:
+            return KafkaSession(context, connection, self._clock)
+
+        limits = Limits(
+            frame_bytes=config.limits.max_request_bytes,
+            in_flight=config.limits.max_in_flight_requests,
+            connections=config.limits.max_connections,
+        )
+        loop = asyncio.get_running_loop()
+        self._connections = Connections(limits, self.stats, self._clock, make_session, loop.call_soon)
+        host, port = config.listeners.kafka
+        try:
+            self._kafka = await self._network.listen(host, port, self._connections.accept)
+        except OSError as error:
+            raise StartupError(f"cannot listen on {host}:{port} for Kafka: {error.strerror or error}") from error
+        context.host, context.port = config.listeners.advertised_kafka or self._kafka.address
+
+    async def stop(self) -> None:
+        """Stop accepting, finish what is under way, leave the data directory clean. Safe on a half-started broker."""
+        if self._kafka is not None:
+            await self._kafka.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._engine is not None and self._recovered and not self.failed.done():
+            await self._engine.stop()
+        if self._connections is not None:
+            self._connections.close_all()
+        if self._http is not None:
+            await self._http.stop()
+        if self._store is not None:
+            await self._store.close()
+        self._directory.release()
+        self._disk.close()
+
+    def gauges(self) -> dict[str, float]:
+        engine = self._engine
+        if engine is None:
+            return {"topics": 0, "partitions": 0, "segments": 0, "log_bytes": 0}
+        logs = [partition.log for topic in engine.topics for partition in topic.partitions if partition.log]
+        return {
+            "topics": len(engine.topics),
+            "partitions": engine.topics.partition_count,
+            "segments": sum(len(log.segments) for log in logs),
+            "log_bytes": sum(log.size_bytes for log in logs),
+        }
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            assert self._connections is not None
+            self._connections.sweep()
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.failed.done():
+            self._log.critical("the broker stops rather than guess", error=error)
+            self.failed.set_exception(error)
+
+    def _not_ready(self) -> list[str]:
+        reasons = []
+        if not self._recovered:
+            reasons.append("logs are being recovered")
+        if self._kafka is None:
+            reasons.append("the Kafka listener is not open yet")
+        return reasons
+
+    def _summary(self) -> dict[str, object]:
+        offline = []
+        if self._engine is not None:
+            offline = [
+                f"{partition.topic}-{partition.index}"
+                for topic in self._engine.topics
+                for partition in topic.partitions
+                if partition.log is None
+            ]
+        return {"node": self._config.node.id, "offline_partitions": offline, **self.gauges()}

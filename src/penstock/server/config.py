@@ -1,0 +1,510 @@
+"""The broker's settings, typed: defaults, then a YAML file, then the environment, then flags; the last wins.
+
+Every layer is first flattened to dotted keys, each value keeping the place it came from, so an error can
+always name the key, the value and the source. Plain dataclasses, because reading settings is part of the
+start: pydantic-settings alone imports for longer than the rest of the start takes. YAML is imported only when
+there is YAML to read.
+"""
+
+import difflib
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple, cast
+
+from penstock.errors import StartupError
+
+ENV_PREFIX = "PENSTOCK_"
+ENV_CONFIG_FILE = "PENSTOCK_CONFIG"
+TOPIC_PREFIX = "defaults.topic."
+PARTITIONS_KEY = "defaults.topic.partitions"
+
+MIB = 1024 * 1024
+
+# The client side of the command reads these; a broker started from the same shell must not stumble over them.
+_CLIENT_ENV = frozenset({"PENSTOCK_SERVER", "PENSTOCK_CONTEXT", "PENSTOCK_API_KEY", ENV_CONFIG_FILE})
+# Kubernetes adds such names to every container when a Service is called penstock or penstock-something.
+_SERVICE_LINK_ENV = re.compile(r"^PENSTOCK_(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)$")
+_TOPIC_KEY = re.compile(r"^[a-z][a-z0-9]*([.-][a-z0-9]+)*$")
+_SUBSTITUTION = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}")
+_WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named here to be refused
+
+
+class ConfigError(StartupError):
+    """A setting is unknown, malformed or forbidden; the text names key, value, source and what is allowed."""
+
+
+class Address(NamedTuple):
+    """Where to listen, or what to tell clients; port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host.lower() == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False  # a name can point anywhere, tomorrow even elsewhere than today
+
+
+DEFAULT_KAFKA = Address("127.0.0.1", 9092)
+DEFAULT_HTTP = Address("127.0.0.1", 8080)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    id: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    kafka: Address = DEFAULT_KAFKA
+    http: Address = DEFAULT_HTTP
+    advertised_kafka: Address | None = None  # what Metadata answers; the bound address when not given
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    auto_create: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a topic gets when its creator does not say: `defaults.topic.*`, with `partitions` apart."""
+
+    topic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    partitions: int = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    max_connections: int = 10_000
+    max_request_bytes: int = 100 * MIB
+    max_in_flight_requests: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    upkeep_ms: int = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Logging:
+    level: str = "info"
+    format: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything one broker is told at its start."""
+
+    data_dir: Path = Path("data")
+    insecure: bool = False
+    node: Node = field(default_factory=Node)
+    listeners: Listeners = field(default_factory=Listeners)
+    topics: Topics = field(default_factory=Topics)
+    defaults: Defaults = field(default_factory=Defaults)
+    limits: Limits = field(default_factory=Limits)
+    storage: Storage = field(default_factory=Storage)
+    logging: Logging = field(default_factory=Logging)
+    ignored_env: tuple[str, ...] = ()  # PENSTOCK_ names that are no setting and resemble none
+
+
+class Given(NamedTuple):
+    """A value as somebody wrote it, and where."""
+
+    value: object
+    source: str
+
+
+class Setting(NamedTuple):
+    """One key: how its value is read (raises ValueError), what is allowed, what it does."""
+
+    key: str
+    parse: Callable[[object], object]
+    allowed: str
+    purpose: str
+
+
+def _parse_bool(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in ("true", "yes", "on", "1"):
+        return True
+    if text in ("false", "no", "off", "0"):
+        return False
+    raise ValueError
+
+
+def _parse_path(value: object) -> Path:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError
+    return Path(value)
+
+
+def _whole(low: int, high: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        if isinstance(value, bool | float) or not isinstance(value, int | str):
+            raise ValueError
+        number = int(value)
+        if not low <= number <= high:
+            raise ValueError
+        return number
+
+    return parse
+
+
+def _one_of(*choices: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        text = str(value).lower()
+        if text not in choices:
+            raise ValueError
+        return text
+
+    return parse
+
+
+def parse_address(value: object, *, lowest_port: int = 0) -> Address:
+    """Read `host:port` or `[v6]:port`.
+
+    Raises:
+        ValueError: The text is neither.
+    """
+    if not isinstance(value, str):
+        raise ValueError("not text")
+    host, colon, port_text = value.strip().rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if bracketed else host
+    if not colon or not host or (":" in host) != bracketed or re.search(r"[\s/\[\]@]", host):
+        raise ValueError("not host:port")
+    if not re.fullmatch(r"[0-9]{1,5}", port_text) or not lowest_port <= int(port_text) <= 65535:
+        raise ValueError("port out of range")
+    return Address(host, int(port_text))
+
+
+def _parse_advertised(value: object) -> Address:
+    address = parse_address(value, lowest_port=1)
+    if address.host in _WILDCARDS:
+        raise ValueError("clients cannot connect to a wildcard")
+    return address
+
+
+_ADDRESS = "host:port, such as 127.0.0.1:9092 or [::1]:9092 (port 0: any free one)"
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("data_dir", _parse_path, "a directory path", "where logs and metadata are kept"),
+    Setting("insecure", _parse_bool, "true or false", "allow listeners beyond loopback without authentication"),
+    Setting("node.id", _whole(0, 2**31 - 1), "a whole number from 0 to 2147483647", "this broker's id"),
+    Setting("listeners.kafka", parse_address, _ADDRESS, "where Kafka clients connect"),
+    Setting("listeners.http", parse_address, _ADDRESS, "where health and metrics answer"),
+    Setting(
+        "listeners.advertised_kafka",
+        _parse_advertised,
+        "host:port that clients can reach, no wildcard, port 1 to 65535",
+        "the address clients are told to use, when it is not the one bound",
+    ),
+    Setting("topics.auto_create", _parse_bool, "true or false", "create a topic when a client first asks for it"),
+    Setting(PARTITIONS_KEY, _whole(1, 10_000), "a whole number from 1 to 10000", "partitions of a new topic"),
+    Setting(
+        "limits.max_connections",
+        _whole(1, 1_000_000),
+        "a whole number from 1 to 1000000",
+        "client connections held at once",
+    ),
+    Setting(
+        "limits.max_request_bytes",
+        _whole(1024, 1024 * MIB),
+        "a number of bytes from 1024 to 1073741824",
+        "the largest request a client may send",
+    ),
+    Setting(
+        "limits.max_in_flight_requests",
+        _whole(1, 10_000),
+        "a whole number from 1 to 10000",
+        "requests one connection may have open before the broker stops reading from it",
+    ),
+    Setting(
+        "storage.upkeep_ms",
+        _whole(10, 3_600_000),
+        "a whole number of milliseconds from 10 to 3600000",
+        "how often logs are looked at for retention, checkpoints and old segments",
+    ),
+    Setting(
+        "logging.level",
+        _one_of("debug", "info", "warning", "error"),
+        "one of debug, info, warning, error",
+        "how much is logged",
+    ),
+    Setting("logging.format", _one_of("text", "json"), "one of text, json", "the form of a log line"),
+)
+_BY_KEY: Mapping[str, Setting] = {setting.key: setting for setting in SETTINGS}
+_GROUPS = frozenset(key.rpartition(".")[0] for key in _BY_KEY if "." in key) | {"defaults"}
+_ALL_NAMES = (*_BY_KEY, *sorted(_GROUPS))
+
+
+def load(
+    *,
+    file: Path | str | None = None,
+    env: Mapping[str, str] | None = None,
+    flags: Mapping[str, Given] | None = None,
+) -> Config:
+    """Read and check all settings.
+
+    Args:
+        file: A YAML file; `PENSTOCK_CONFIG` names one when this is not given.
+        env: The environment; the process's own when not given.
+        flags: Dotted keys given on the command line, each with the flag as its source.
+
+    Raises:
+        ConfigError: One setting is wrong, or a listener reaches beyond loopback without `insecure`.
+    """
+    env = os.environ if env is None else env
+    file = file or env.get(ENV_CONFIG_FILE) or None
+    given: dict[str, Given] = {}
+    if file is not None:
+        given.update(_read_file(Path(file), env))
+    from_env, ignored = _read_env(env)
+    given.update(from_env)
+    given.update(flags or {})
+    return _check_exposure(_build(given, ignored))
+
+
+def _build(given: Mapping[str, Given], ignored_env: tuple[str, ...]) -> Config:
+    values: dict[str, object] = {}
+    topic: dict[str, str] = {}
+    for key, (value, source) in given.items():
+        setting = _BY_KEY.get(key)
+        if setting is not None:
+            values[key] = _parse(setting, value, source)
+        elif key.startswith(TOPIC_PREFIX):
+            topic[key.removeprefix(TOPIC_PREFIX)] = _topic_value(key, value, source)
+        else:
+            raise _unknown(key, value, source)
+
+    def group(prefix: str) -> dict[str, object]:
+        return {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+
+    top = {key: value for key, value in values.items() if "." not in key}
+    partitions = cast(int, values.get(PARTITIONS_KEY, Defaults.__dataclass_fields__["partitions"].default))
+    return Config(
+        **top,  # type: ignore[arg-type]  # each value came out of its own parser
+        node=Node(**group("node.")),  # type: ignore[arg-type]
+        listeners=Listeners(**group("listeners.")),  # type: ignore[arg-type]
+        topics=Topics(**group("topics.")),  # type: ignore[arg-type]
+        defaults=Defaults(topic=MappingProxyType(topic), partitions=partitions),
+        limits=Limits(**group("limits.")),  # type: ignore[arg-type]
+        storage=Storage(**group("storage.")),  # type: ignore[arg-type]
+        logging=Logging(**group("logging.")),  # type: ignore[arg-type]
+        ignored_env=ignored_env,
+    )
+
+
+def _parse(setting: Setting, value: object, source: str) -> object:
+    try:
+        return setting.parse(value)
+    except ValueError:
+        raise ConfigError(
+            f"{setting.key} = {_show(value)} (from {source}) is not allowed: expected {setting.allowed}"
+        ) from None
+
+
+def _topic_value(key: str, value: object, source: str) -> str:
+    """A topic default as the text a Kafka client would send for it; the engine checks key and value."""
+    name = key.removeprefix(TOPIC_PREFIX)
+    if not _TOPIC_KEY.match(name):
+        raise ConfigError(
+            f"{key} = {_show(value)} (from {source}): {name!r} is no topic setting's name; "
+            "expected lower-case words joined by dots, such as retention.ms"
+        )
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list) and value and all(isinstance(item, str | int) for item in value):
+        return ",".join(str(item) for item in value)
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ConfigError(f"{key} = {_show(value)} (from {source}) is not allowed: expected a text, number, true or false")
+
+
+def _unknown(key: str, value: object, source: str) -> ConfigError:
+    if key in _GROUPS:
+        members = ", ".join(name for name in _BY_KEY if name.startswith(key + "."))
+        return ConfigError(f"{key} = {_show(value)} (from {source}) is a group, not a setting; it holds {members}")
+    close = _nearest(key)
+    if close:
+        hint = f"did you mean {close}?"
+    else:
+        group = key.rpartition(".")[0]
+        names = [name for name in _BY_KEY if group in _GROUPS and name.startswith(group + ".")]
+        hint = "there is " + ", ".join(names or _ALL_NAMES)
+    return ConfigError(f"{key} = {_show(value)} (from {source}): no such setting; {hint}")
+
+
+def _nearest(key: str) -> str | None:
+    """The key that was probably meant. A mistyped first word is mended alone, whatever follows it."""
+    head, _, rest = key.partition(".")
+    for known in difflib.get_close_matches(head, {name.partition(".")[0] for name in _ALL_NAMES}, n=1):
+        mended = f"{known}.{rest}"
+        if mended in _BY_KEY or (mended.startswith(TOPIC_PREFIX) and head != known):
+            return mended
+    return next(iter(difflib.get_close_matches(key, _BY_KEY, n=1)), None)
+
+
+def _show(value: object) -> str:
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def _check_exposure(config: Config) -> Config:
+    """A door without a lock is for this machine only, unless somebody said otherwise."""
+    for name, address in (("kafka", config.listeners.kafka), ("http", config.listeners.http)):
+        if not address.is_loopback and not config.insecure:
+            raise ConfigError(
+                f"listeners.{name} = {address} reaches beyond this machine and has no authentication. Either "
+                f"bind it to loopback (--{name} 127.0.0.1:{address.port}), or accept that whoever connects "
+                f"reads and writes everything (--insecure, {ENV_PREFIX}INSECURE=true or insecure: true)"
+            )
+    kafka = config.listeners.kafka
+    if kafka.host in _WILDCARDS and config.listeners.advertised_kafka is None:
+        raise ConfigError(
+            f"listeners.kafka = {kafka} is a wildcard, which clients cannot connect to: say which address "
+            f"they should use with listeners.advertised_kafka (flag --advertise HOST:PORT)"
+        )
+    return config
+
+
+def _flatten(tree: Mapping[object, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Nested maps to dotted keys; a key may also be written dotted, as topic settings are."""
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from _flatten(value, key + ".")
+        else:
+            yield key, value
+
+
+def _read_file(path: Path, env: Mapping[str, str]) -> dict[str, Given]:
+    source = f"file {path}"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"config file {path} is not UTF-8 text (byte {error.start})") from None
+    tree = _read_yaml(text, source)
+    if tree is None:
+        return {}
+    if not isinstance(tree, Mapping):
+        raise ConfigError(f"config file {path} must hold settings as `key: value`, not {_show(tree)}")
+    given: dict[str, Given] = {}
+    for key, value in _flatten(tree):
+        if key in given:
+            raise ConfigError(f"{key} (from {source}) is given twice, as {_show(given[key].value)} and {_show(value)}")
+        if value is None:
+            continue  # `key:` with nothing after it keeps the default
+        given[key] = Given(_substitute(value, env, key, source), source)
+    return given
+
+
+def _read_yaml(text: str, source: str) -> object:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """PyYAML keeps the last of two equal keys; a setting silently lost is worse than an error."""
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+            names = [name.value for name, _ in node.value]
+            for name in names:
+                if names.count(name) > 1:
+                    raise yaml.constructor.ConstructorError(None, None, f"{name!r} is given twice", node.start_mark)
+            return cast(dict[object, object], super().construct_mapping(node, deep))
+
+    try:
+        return cast(object, yaml.load(text, Loader))  # noqa: S506 - derived from SafeLoader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        raise ConfigError(f"{source} is not valid YAML{where}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def _substitute(value: object, env: Mapping[str, str], key: str, source: str) -> object:
+    """Replace `${VAR}` and `${VAR:default}` in texts; `$${` stands for a plain `${`.
+
+    Done on values after YAML was read, so nothing in the environment can change the file's structure.
+    """
+    if isinstance(value, list):
+        return [_substitute(item, env, key, source) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        escaped, name, default = match.groups()
+        if escaped:
+            return "${"
+        found = env.get(name, default)
+        if found is None:
+            raise ConfigError(
+                f"{key} = {_show(value)} (from {source}): {name} is not set in the environment; "
+                f"set it, or give a default with ${{{name}:value}}"
+            )
+        return str(found)
+
+    return _SUBSTITUTION.sub(replace, value)
+
+
+def _read_env(env: Mapping[str, str]) -> tuple[dict[str, Given], tuple[str, ...]]:
+    given: dict[str, Given] = {}
+    maps: dict[str, Given] = {}
+    ignored: list[str] = []
+    for name in sorted(env):
+        if not name.startswith(ENV_PREFIX) or name in _CLIENT_ENV or _SERVICE_LINK_ENV.match(name):
+            continue
+        key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
+        value = Given(env[name], name)
+        if key == TOPIC_PREFIX[:-1]:
+            maps.update(_read_env_map(key, value))
+        elif key.startswith(TOPIC_PREFIX):
+            # A shell cannot export a name with a dot; topic settings have no underscores of their own.
+            given[key.replace("_", ".")] = value
+        elif key in _BY_KEY or "__" in name or difflib.get_close_matches(key, _ALL_NAMES, n=1, cutoff=0.75):
+            given[key] = value
+        else:
+            ignored.append(name)
+    return maps | given, tuple(ignored)
+
+
+def _read_env_map(key: str, given: Given) -> dict[str, Given]:
+    tree = _read_yaml(str(given.value), given.source)
+    if not isinstance(tree, Mapping):
+        raise ConfigError(
+            f"{key} = {_show(given.value)} (from {given.source}) is not allowed: expected a map as JSON "
+            'or YAML, such as {"flush": "os", "retention.ms": 60000}'
+        )
+    return {name: Given(value, given.source) for name, value in _flatten(tree, key + ".")}
+
+
+def read_assignments(pairs: Sequence[str], flag: str) -> dict[str, Given]:
+    """Read `key=value` texts of a repeatable flag.
+
+    Raises:
+        ConfigError: One of them has no `=`.
+    """
+    given: dict[str, Given] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{flag} {pair!r}: expected key=value, such as {flag} limits.max_connections=500")
+        given[key.strip()] = Given(value, flag)
+    return given

@@ -1,0 +1,271 @@
+"""Health and metrics over HTTP: a Starlette app, and uvicorn serving it inside the broker's own event loop.
+
+uvicorn limits neither how long a request may take to arrive nor how large its head may grow, and would
+otherwise let a peer that sends one byte a minute hold a connection for ever; `GuardedHttp` adds both.
+"""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from penstock import __version__
+from penstock.errors import StartupError
+from penstock.observe.logs import get_logger
+from penstock.observe.stats import Stats
+
+MAX_CONNECTIONS = 512  # from here on requests are answered 503
+REQUEST_DEADLINE_S = 30.0  # from its first byte, or the connection's start, to its last
+MAX_HEAD_BYTES = 64 * 1024
+KEEP_ALIVE_S = 15
+STOP_GRACE_S = 1
+
+_NO_STORE = {"cache-control": "no-store"}
+# Path to the request kind in metrics; anything else is "other", so that peers cannot invent labels.
+_KINDS = {"/health": "health", "/health/live": "live", "/health/ready": "ready", "/metrics": "metrics"}
+
+_log = get_logger("http")
+
+
+def create_app(
+    *,
+    not_ready: Callable[[], Sequence[str]],
+    summary: Callable[[], Mapping[str, object]],
+    scrape: Callable[[str], tuple[bytes, str]],
+    stats: Stats,
+) -> ASGIApp:
+    """Build the app that answers health and metrics.
+
+    Args:
+        not_ready: Why clients should not be sent here yet; empty when logs are recovered and listeners
+        accept. summary: Further facts for `/health`, ready for JSON. scrape: The metrics for an Accept
+        header: body and content type (`Exposition.render`). stats: Where requests are counted.
+    """
+
+    async def live(request: Request) -> Response:
+        return JSONResponse({"status": "live"}, headers=_NO_STORE)  # that it answers is the answer
+
+    async def ready(request: Request) -> Response:
+        reasons = list(not_ready())
+        body = {"status": "not ready" if reasons else "ready", "reasons": reasons}
+        return JSONResponse(body, 503 if reasons else 200, headers=_NO_STORE)
+
+    async def health(request: Request) -> Response:
+        reasons = list(not_ready())
+        body = {
+            **summary(),
+            "status": "unhealthy" if reasons else "healthy",
+            "reasons": reasons,
+            "version": __version__,
+        }
+        return JSONResponse(body, headers=_NO_STORE)
+
+    async def metrics(request: Request) -> Response:
+        body, content_type = scrape(request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
+
+    app = Starlette(
+        routes=[
+            Route("/health/live", live),
+            Route("/health/ready", ready),
+            Route("/health", health),
+            Route("/metrics", metrics),
+        ]
+    )
+    return _Counted(app, stats)
+
+
+class _Counted:
+    """Counts each request of the app below and its time, by kind."""
+
+    def __init__(self, app: ASGIApp, stats: Stats) -> None:
+        self._app = app
+        self._cells = {kind: stats.request("http", kind) for kind in (*_KINDS.values(), "other")}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        cell = self._cells[_KINDS.get(scope.get("path", ""), "other")]
+        began_s = time.perf_counter()
+        status = 500  # stands when the app raises
+
+        async def note_status(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, note_status)
+        finally:
+            cell.latency.observe(time.perf_counter() - began_s)
+            if status >= 400 and scope.get("path") != "/health/ready":  # 503 is what that one is for
+                cell.errors += 1
+
+
+class GuardedHttp(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 with a deadline on each request's arrival, a cap on its head and on connections."""
+
+    request_deadline_s = REQUEST_DEADLINE_S
+    max_head_bytes = MAX_HEAD_BYTES
+    max_connections = 2 * MAX_CONNECTIONS
+
+    _deadline: asyncio.TimerHandle | None = None
+    _in_head = True
+    _head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.max_connections:
+            transport.abort()
+            return
+        self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.max_head_bytes and not self.transport.is_closing():
+                self.send_400_response("Request head too large.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        if self._deadline is None:
+            self._arm()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._head_bytes = 0
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._disarm()
+        super().on_message_complete()
+
+    def _arm(self) -> None:
+        self._deadline = self.loop.call_later(self.request_deadline_s, self._too_slow)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        self.transport.abort()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepting.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # signals belong to the process, and the process to the broker
+
+
+class HttpDoor:
+    """Serves an app on one address between `start` and `stop`.
+
+    Args:
+        host: A name or address.
+        port: 0 lets the system choose; `address` tells which after `start`.
+        app: The ASGI app.
+    """
+
+    def __init__(self, host: str, port: int, app: ASGIApp) -> None:
+        self.address: tuple[str, int] = (host, port)
+        self._app = app
+        self._server: _Server | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def accepting(self) -> bool:
+        return self._server is not None and self._server.started and not self._server.should_exit
+
+    async def start(self) -> None:
+        """Bind and accept.
+
+        Raises:
+            StartupError: The address cannot be bound.
+        """
+        sock = await self._bind()
+        host, port = sock.getsockname()[:2]
+        self.address = (host, port)
+        config = uvicorn.Config(
+            self._app,
+            http=GuardedHttp,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=STOP_GRACE_S,
+        )
+        self._server = server = _Server(config)
+        self._task = asyncio.create_task(server.serve(sockets=[sock]), name="http-door")
+        self._task.add_done_callback(self._ended)
+        accepting = asyncio.create_task(server.accepting.wait())
+        await asyncio.wait({accepting, self._task}, return_when=asyncio.FIRST_COMPLETED)
+        accepting.cancel()
+        if self._task.done():
+            sock.close()
+            raise StartupError(f"listeners.http = {host}:{port} did not start: {self._task.exception()}")
+
+    async def stop(self) -> None:
+        """Stop accepting, let running answers finish for a second, close. Does nothing when not started."""
+        if self._server is None or self._task is None:
+            return
+        self._server.should_exit = True
+        _, late = await asyncio.wait({self._task}, timeout=STOP_GRACE_S + 1)
+        for task in late:
+            task.cancel()
+            await asyncio.wait({task})
+        self._server = self._task = None
+
+    async def _bind(self) -> socket.socket:
+        host, port = self.address
+        try:
+            loop = asyncio.get_running_loop()
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, protocol, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
+            sock = socket.socket(family, kind, protocol)
+        except OSError as error:
+            raise StartupError(f"listeners.http = {host}:{port} cannot be used: {error.strerror or error}") from None
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.setblocking(False)
+        except OSError as error:
+            sock.close()
+            raise StartupError(
+                f"listeners.http = {host}:{port} cannot be bound: {error.strerror or error}. "
+                "Stop what uses it, or choose another port (--http HOST:PORT)"
+            ) from None
+        return sock
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.critical("http door failed", error=error)

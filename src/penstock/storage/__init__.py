@@ -1,0 +1,10 @@
+"""Bytes at rest.
+
+Owns: the log of a partition, the files it is made of, the real disk. Never imports engine, cluster, protocols, net
+or server.
+
+local_disk.py    the operating system's disk behind the disk port
+data_directory.py  lock, format version, partition owners, clean-shutdown mark
+checked_file.py  small files with a kind, a format version and a CRC, replaced atomically
+log/             one partition's log: segments, index, recovery, group commit, retention
+"""

@@ -1,0 +1,141 @@
+"""A broker's data directory: the lock, the format version, who owns each partition directory, the clean-shutdown mark.
+
+format                      what wrote this directory
+clean-shutdown              present only between a clean stop and the next start: where each log ended
+.lock                       held by the broker that uses it
+meta/                       the embedded metadata store
+logs/{topic}/{partition}/   one log each, with `partition.meta` naming topic id and partition
+logs/~removed/              logs of deleted topics on their way out
+"""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+import orjson
+
+from penstock.errors import StartupError
+from penstock.ports.disk import DirectoryLock, Disk
+from penstock.storage import checked_file
+from penstock.storage.checked_file import DamagedFile
+
+FORMAT_VERSION = 1
+_REMOVED = "~removed"  # no topic can have this name
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDirectory:
+    topic: str
+    topic_id: UUID
+    partition: int
+    path: str
+
+
+class DataDirectory:
+    """Blocking; call through `disk.run`."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self.path = path
+        self._lock: DirectoryLock | None = None
+
+    @property
+    def metadata_path(self) -> str:
+        return f"{self.path}/meta"
+
+    def open(self) -> None:
+        """Take the directory. Raises `StartupError` if it is in use or from a later release."""
+        self._disk.make_dirs(f"{self.path}/logs")
+        try:
+            self._lock = self._disk.lock(f"{self.path}/.lock")
+        except BlockingIOError:
+            raise StartupError(
+                f"data directory {self.path} is in use by another broker; stop it or choose another --data-dir"
+            ) from None
+        path = f"{self.path}/format"
+        try:
+            payload = checked_file.load(self._disk, path, b"frmt", FORMAT_VERSION)
+            orjson.loads(payload)
+        except FileNotFoundError:
+            note = orjson.dumps({"penstock": "data directory", "format": FORMAT_VERSION})
+            checked_file.save(self._disk, path, b"frmt", FORMAT_VERSION, note)
+        except DamagedFile as error:
+            raise StartupError(
+                f"{error}; if the rest of the directory is sound, remove this one file and start again"
+            ) from error
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def log_path(self, topic: str, partition: int) -> str:
+        return f"{self.path}/logs/{topic}/{partition}"
+
+    def create_partition(self, topic: str, topic_id: UUID, partition: int) -> str:
+        """Make a partition's directory and name its owner, durably. Harmless when it is there already."""
+        path = self.log_path(topic, partition)
+        if not self._disk.exists(f"{path}/partition.meta"):
+            self._disk.make_dirs(path)
+            owner = orjson.dumps({"topic": topic, "topic_id": str(topic_id), "partition": partition})
+            checked_file.save(self._disk, f"{path}/partition.meta", b"part", 1, owner)
+        return path
+
+    def partitions(self) -> list[PartitionDirectory]:
+        """Every partition directory and its owner. Raises `StartupError` when one cannot be told."""
+        found = []
+        for topic in self._disk.list_dir(f"{self.path}/logs"):
+            if topic == _REMOVED:
+                continue
+            for name in self._disk.list_dir(f"{self.path}/logs/{topic}"):
+                if name.isdigit():
+                    owner = self._owner(topic, int(name))
+                    if owner is not None:
+                        found.append(owner)
+        return found
+
+    def _owner(self, topic: str, partition: int) -> PartitionDirectory | None:
+        path = self.log_path(topic, partition)
+        try:
+            owner = orjson.loads(checked_file.load(self._disk, f"{path}/partition.meta", b"part", 1))
+        except FileNotFoundError:
+            if any(name.endswith(".log") for name in self._disk.list_dir(path)):
+                raise StartupError(
+                    f"{path} has segments but no partition.meta; restore that file, or move the directory away"
+                ) from None
+            return None  # a creation that was cut short; nothing was written yet
+        except DamagedFile as error:
+            raise StartupError(f"{error}; restore it from a copy, or move the directory away") from error
+        if owner["topic"] != topic or owner["partition"] != partition:
+            raise StartupError(
+                f"{path} belongs to {owner['topic']}-{owner['partition']}; it was moved: put it back where it was"
+            )
+        return PartitionDirectory(topic, UUID(owner["topic_id"]), partition, path)
+
+    def remove_topic(self, topic: str, topic_id: UUID) -> None:
+        """Take a topic's directory out of sight, so that its name can be used again; `empty_removed` deletes it."""
+        source = f"{self.path}/logs/{topic}"
+        if self._disk.is_dir(source):
+            self._disk.make_dirs(f"{self.path}/logs/{_REMOVED}")
+            self._disk.rename(source, f"{self.path}/logs/{_REMOVED}/{topic_id}")
+            self._disk.sync_dir(f"{self.path}/logs")
+            self._disk.sync_dir(f"{self.path}/logs/{_REMOVED}")
+
+    def empty_removed(self) -> None:
+        for name in self._disk.list_dir(f"{self.path}/logs/{_REMOVED}"):
+            self._disk.remove_tree(f"{self.path}/logs/{_REMOVED}/{name}")
+
+    def take_clean_mark(self) -> dict[str, int] | None:
+        """Where each log ended, if the last stop was clean. The mark is removed: it is good for one start."""
+        path = f"{self.path}/clean-shutdown"
+        try:
+            ends: dict[str, int] = orjson.loads(checked_file.load(self._disk, path, b"clsd", 1))
+        except FileNotFoundError:
+            return None
+        except DamagedFile:
+            ends = {}
+        self._disk.unlink(path)
+        self._disk.sync_dir(self.path)
+        return ends or None
+
+    def leave_clean_mark(self, ends: dict[str, int]) -> None:
+        checked_file.save(self._disk, f"{self.path}/clean-shutdown", b"clsd", 1, orjson.dumps(ends))

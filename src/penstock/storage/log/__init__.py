@@ -1,0 +1,17 @@
+"""One partition's log.
+
+Owns: what lies in `logs/{topic}/{partition}/` and every rule about it. Never imports a sibling room but `records`,
+`ports` and `observe.stats`.
+
+log.py        the log itself: append, read, roll, delete; one writer
+segment.py    one `.log` file and where things are in it
+card.py       the sidecar of a segment: index by offset and time, checksum per block
+scan.py       walk a segment's batches, check each one
+recovery.py   from a directory to a log that can be trusted
+commit.py     group commit: one sync round at a time for all logs
+state.py      log start, leader epochs and producers, in one small file
+producers.py  idempotent producers: last five batches each
+epochs.py     which leader epoch began at which offset
+upkeep.py     sealing, checkpoints and retention, off the event loop
+options.py    the settings of one log
+"""

@@ -1,0 +1,171 @@
+"""A segment's card: where offsets and times are in its `.log` file, and a CRC-32C for each 64 KiB block of it.
+
+While a segment is written its card lives in memory and is saved now and then as `{base}.checkpoint`, covering a
+prefix; when the segment is sealed it is saved once, whole, as `{base}.index`. A card is always rebuildable from
+its `.log`; it is never trusted without its own checksums.
+
+Index: one entry at most every `index_interval_bytes`: (offset relative to the base, file position, largest timestamp
+of all batches before that position). The three columns rise, so offset and time are both found by bisection.
+
+Block checksums cover every byte, header fields the batch CRC leaves out included, so a flipped bit anywhere in a sealed
+file is found before the block is sent.
+"""
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from struct import Struct
+
+from crc32c import crc32c
+
+from penstock.storage.checked_file import DamagedFile
+
+BLOCK_BYTES = 64 * 1024
+_MAGIC = b"PSCARD"
+_VERSION = 1
+_SUMMARY = Struct("<6sHqqqqqII")  # magic, version, base, next, size, max timestamp, offset of it, entries, blocks
+_CRC = Struct("<I")
+SUMMARY_BYTES = _SUMMARY.size + _CRC.size
+
+
+class Card:
+    """What is known about the first `size` bytes of a segment. Offsets run from `base` to `next_offset` - 1."""
+
+    __slots__ = (
+        "_last_indexed",
+        "base",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "offsets",
+        "positions",
+        "size",
+        "sums",
+        "times",
+    )
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.next_offset = base
+        self.size = 0
+        self.max_timestamp = -1
+        self.max_timestamp_offset = -1
+        """Base offset of the first batch that carries `max_timestamp`."""
+        self.offsets = array("I")
+        self.positions = array("I")
+        self.times = array("q")
+        self.sums = array("I")
+        """Checksums of the blocks of some prefix; `block_sums` makes them cover all of `size`."""
+        self._last_indexed = -1
+
+    def add(self, base_offset: int, next_offset: int, size: int, max_timestamp: int, interval: int) -> None:
+        """Note a batch just appended at position `self.size`. Hot path: once per batch."""
+        position = self.size
+        if self._last_indexed < 0 or position - self._last_indexed >= interval:
+            self.offsets.append(base_offset - self.base)
+            self.positions.append(position)
+            self.times.append(self.max_timestamp)
+            self._last_indexed = position
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = base_offset
+        self.size = position + size
+        self.next_offset = next_offset
+
+    def position_before(self, offset: int) -> int:
+        """A batch start from which walking forward meets `offset`."""
+        found = bisect_right(self.offsets, offset - self.base) - 1
+        return self.positions[found] if found >= 0 else 0
+
+    def position_before_time(self, timestamp: int) -> int:
+        """A batch start before which every timestamp is smaller than `timestamp`."""
+        found = bisect_left(self.times, timestamp) - 1
+        return self.positions[found] if found >= 0 else 0
+
+    def batch_start_up_to(self, position: int) -> int:
+        """The last indexed batch start at or before `position`."""
+        found = bisect_right(self.positions, position) - 1
+        return self.positions[found] if found >= 0 else 0
+
+    def encode(self) -> bytes:
+        summary = _SUMMARY.pack(
+            _MAGIC,
+            _VERSION,
+            self.base,
+            self.next_offset,
+            self.size,
+            self.max_timestamp,
+            self.max_timestamp_offset,
+            len(self.offsets),
+            len(self.sums),
+        )
+        columns = (self.offsets, self.positions, self.times, self.sums)
+        body = b"".join(_little_endian(column).tobytes() for column in columns)
+        return summary + _CRC.pack(crc32c(summary)) + body + _CRC.pack(crc32c(body))
+
+
+class Summary:
+    """The head of a saved card, readable without the rest."""
+
+    __slots__ = ("base", "blocks", "entries", "max_timestamp", "max_timestamp_offset", "next_offset", "size")
+
+    def __init__(self, data: bytes, path: str) -> None:
+        if len(data) < SUMMARY_BYTES:
+            raise DamagedFile(f"{path}: {len(data)} bytes are too few for a segment card")
+        magic, version, *fields = _SUMMARY.unpack_from(data)
+        if magic != _MAGIC:
+            raise DamagedFile(f"{path}: not a segment card")
+        if crc32c(data[: _SUMMARY.size]) != _CRC.unpack_from(data, _SUMMARY.size)[0]:
+            raise DamagedFile(f"{path}: checksum of the summary does not match")
+        if version > _VERSION:
+            raise DamagedFile(f"{path}: card version {version}; this release reads up to {_VERSION}")
+        self.base, self.next_offset, self.size, self.max_timestamp, self.max_timestamp_offset = fields[:5]
+        self.entries, self.blocks = fields[5:]
+
+
+def decode(data: bytes, path: str) -> Card:
+    """A saved card. Raises `DamagedFile`."""
+    head = Summary(data, path)
+    body = data[SUMMARY_BYTES : -_CRC.size]
+    if len(body) != head.entries * 16 + head.blocks * 4 or len(data) < SUMMARY_BYTES + _CRC.size:
+        raise DamagedFile(f"{path}: {len(data)} bytes do not fit {head.entries} entries and {head.blocks} blocks")
+    if crc32c(body) != _CRC.unpack(data[-_CRC.size :])[0]:
+        raise DamagedFile(f"{path}: checksum of the entries does not match")
+    card = Card(head.base)
+    card.next_offset, card.size = head.next_offset, head.size
+    card.max_timestamp, card.max_timestamp_offset = head.max_timestamp, head.max_timestamp_offset
+    start = 0
+    for name, width, count in (
+        ("offsets", 4, head.entries),
+        ("positions", 4, head.entries),
+        ("times", 8, head.entries),
+        ("sums", 4, head.blocks),
+    ):
+        column = getattr(card, name)
+        column.frombytes(body[start : start + width * count])
+        _little_endian(column, in_place=True)
+        start += width * count
+    card._last_indexed = card.positions[-1] if card.positions else -1
+    return card
+
+
+def block_sums(read: Callable[[int, int], bytes], size: int, known: "array[int]", known_size: int) -> "array[int]":
+    """Checksums of every block of the first `size` bytes; blocks full within `known_size` are taken from `known`.
+
+    Blocks already known are never read again, so damage since then is not blessed with a new checksum.
+    """
+    sums = known[: known_size // BLOCK_BYTES]
+    position = len(sums) * BLOCK_BYTES
+    while position < size:
+        sums.append(crc32c(read(min(BLOCK_BYTES, size - position), position)))
+        position += BLOCK_BYTES
+    return sums
+
+
+def _little_endian(column: "array[int]", in_place: bool = False) -> "array[int]":
+    if sys.byteorder == "little":
+        return column
+    swapped = column if in_place else column[:]
+    swapped.byteswap()
+    return swapped

@@ -1,0 +1,413 @@
+"""One partition's log: append at once, read as file slices, roll, commit. One writer, the event loop.
+
+Nothing here awaits between a check and the change it guards. `append` writes straight from the network buffer, so it
+must finish before the caller's first await. Whatever may wait for the device is in `recovery` and `upkeep`, or behind
+`warm`.
+
+Offsets, oldest first:  log_start <= durable_end <= end_offset
+`durable_end` is what a sync round has covered; `visible_end` is what a reader may see and an `acks=all` waits for:
+`durable_end` with flush=commit, `end_offset` otherwise.
+"""
+
+import asyncio
+import errno
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.errors import Code, PenstockError
+from penstock.observe.stats import Stats
+from penstock.ports.clock import Clock
+from penstock.ports.disk import Disk, File
+from penstock.records.batch import Header, patch_place
+from penstock.storage.log.card import Card
+from penstock.storage.log.commit import CommitJob, Committer
+from penstock.storage.log.options import Flush, LogOptions
+from penstock.storage.log.producers import SentBatch
+from penstock.storage.log.segment import FilePool, FileSlice, NotReady, Segment
+from penstock.storage.log.state import LogState
+from penstock.tasks import Tasks
+
+_RECENT_BYTES = 64 << 20  # this far behind the end of the active segment, pages are taken to be in memory
+_LARGEST_SEGMENT = (1 << 32) - (1 << 28)  # positions are 32 bits in the index
+NEXT_NAME = "next.log"
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    last_offset: int
+    timestamp: int
+    """The broker's time if it stamped the batch, else -1."""
+
+
+@dataclass(slots=True)
+class Shelf:
+    """What all logs of a data directory share."""
+
+    disk: Disk
+    clock: Clock
+    stats: Stats
+    files: FilePool
+    committer: Committer
+    tasks: Tasks
+    fail: Callable[[BaseException], None]
+
+
+class Log:
+    """See the module's text. Made by `recovery.open_log`, never empty of segments."""
+
+    __slots__ = (
+        "_flush_timer",
+        "_rolling",
+        "_shelf",
+        "_unsynced",
+        "closed",
+        "commit_wanted",
+        "directory",
+        "durable_end",
+        "durable_position",
+        "end_offset",
+        "last_append_ms",
+        "name",
+        "on_rolled",
+        "on_visible",
+        "options",
+        "segments",
+        "state",
+        "tending",
+        "unsealed",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        directory: str,
+        options: LogOptions,
+        shelf: Shelf,
+        state: LogState,
+        segments: list[Segment],
+    ) -> None:
+        self.name = name
+        self.directory = directory
+        self.options = options
+        self.state = state
+        self.segments = segments
+        self.end_offset = segments[-1].next_offset
+        self.durable_end = self.end_offset
+        self.durable_position = segments[-1].size
+        self.unsealed: list[Segment] = [s for s in segments[:-1] if not s.sealed]
+        self.on_visible: Callable[[], None] = _nothing
+        self.on_rolled: Callable[[], None] = _nothing
+        self.commit_wanted = False
+        self.closed = False
+        self.tending = asyncio.Lock()
+        self.last_append_ms = 0
+        self._shelf = shelf
+        self._rolling = False
+        self._flush_timer = False
+        self._unsynced: list[Segment] = []
+
+    @property
+    def log_start(self) -> int:
+        return self.state.log_start
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def visible_end(self) -> int:
+        return self.durable_end if self.options.flush is Flush.COMMIT else self.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    # --- writing
+
+    def append(self, batch: memoryview, header: Header, leader_epoch: int, append_time: int = -1) -> Appended:
+        """Write a checked batch at the end, or recognise it as one already written.
+
+        The batch is patched in place. Nothing is durable yet: see `visible_end`.
+
+        Raises:
+            PenstockError: sequence errors; STORAGE_FULL, after which nothing has changed.
+        """
+        if self.closed:
+            raise PenstockError(Code.NOT_AVAILABLE, f"{self.name} is closed")
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            sent = self.state.producers.check(
+                producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
+            )
+            if sent is not None:
+                return Appended(sent.base_offset, sent.last_offset, sent.timestamp)
+        segment = self.segments[-1]
+        card = segment.card
+        assert card is not None and leader_epoch == self.state.epochs.latest
+        if segment.size > _LARGEST_SEGMENT:
+            raise PenstockError(Code.NOT_AVAILABLE, f"{self.name} waits for a new segment file")
+        base = self.end_offset
+        patch_place(batch, base, leader_epoch)
+        if segment.file is None:
+            segment.file = self._open_now(segment)
+        try:
+            segment.file.write_at(batch, segment.size)
+        except OSError as error:
+            raise self._write_failed(error) from error
+        last = base + header.last_offset_delta
+        size = len(batch)
+        card.add(base, last + 1, size, header.max_timestamp, self.options.index_interval_bytes)
+        segment.size = card.size
+        segment.next_offset = self.end_offset = last + 1
+        segment.max_timestamp = card.max_timestamp
+        now_ms = self._shelf.clock.now_ms()
+        self.last_append_ms = now_ms
+        if not segment.created_ms:
+            segment.created_ms = now_ms
+        if producer_id >= 0:
+            self.state.producers.note(
+                producer_id,
+                header.producer_epoch,
+                SentBatch(header.base_sequence, header.last_sequence, base, last, append_time),
+                now_ms,
+            )
+        self._appended(segment, size, header.record_count)
+        return Appended(base, last, append_time)
+
+    def _appended(self, segment: Segment, size: int, count: int) -> None:
+        stats = self._shelf.stats
+        stats.appended_batches += 1
+        stats.appended_records += count
+        stats.appended_bytes += size
+        if not self._unsynced or self._unsynced[-1] is not segment:
+            self._unsynced.append(segment)
+        if segment.size >= self.options.segment_bytes:
+            self.want_roll()
+        if self.options.flush is Flush.COMMIT:
+            self._shelf.committer.request(self)
+        else:
+            if self.options.flush is Flush.INTERVAL and not self._flush_timer:
+                self._flush_timer = True
+                asyncio.get_running_loop().call_later(self.options.flush_ms / 1000, self._flush_due)
+            self.on_visible()
+
+    def _flush_due(self) -> None:
+        self._flush_timer = False
+        self._shelf.committer.request(self)
+
+    def _write_failed(self, error: OSError) -> PenstockError:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            # Part of the batch may be on disk past the end; the next append overwrites it, recovery would cut it.
+            return PenstockError(
+                Code.STORAGE_FULL,
+                f"no space left to append to {self.name}",
+                help="free space or lower retention; writing goes on by itself when there is room",
+            )
+        self._shelf.fail(error)
+        return PenstockError(Code.STORAGE_FAILED, f"cannot write {self.name}: {error}")
+
+    def _open_now(self, segment: Segment) -> File:
+        file = self._shelf.files.peek(segment.path)
+        return file if file is not None else self._shelf.disk.open(segment.path)
+
+    # --- rolling
+
+    def want_roll(self) -> None:
+        """Begin a new segment soon; appends go on into the old one until its file is there."""
+        if not self._rolling and not self.closed and self.active.size > 0:
+            self._rolling = True
+            self._shelf.tasks.spawn(self._roll(), f"roll {self.name}")
+
+    async def _roll(self) -> None:
+        disk = self._shelf.disk
+        try:
+            file = await disk.run(_create_empty, disk, f"{self.directory}/{NEXT_NAME}")
+        except OSError as error:
+            self._rolling = False
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE):
+                raise
+            return  # the old segment grows on; upkeep or the next append tries again
+        if self.closed:
+            return
+        old = self.active
+        segment = Segment(self.directory, self.end_offset)
+        segment.card = Card(self.end_offset)
+        segment.file = file
+        segment.named = False
+        self.segments.append(segment)
+        self.unsealed.append(old)
+        self._unsynced.append(segment)
+        self._shelf.stats.segments_rolled += 1
+        # The round gives the file its name; `_rolling` stays set until then, so there is one unnamed file at most.
+        self._shelf.committer.request(self)
+
+    # --- committing
+
+    def begin_commit(self) -> CommitJob:
+        renames = []
+        if not self.active.named:
+            renames.append((f"{self.directory}/{NEXT_NAME}", self.active.path))
+        files = [segment.file for segment in self._unsynced if segment.file is not None]
+        self._unsynced = []
+        return CommitJob(self.end_offset, self.active.size, files, renames, self.directory)
+
+    def finish_commit(self, job: CommitJob) -> None:
+        if job.renames:
+            self._rolling = False
+            self.active.named = True
+            self.on_rolled()
+            if self.active.size >= self.options.segment_bytes:
+                self.want_roll()
+        if job.end_offset > self.durable_end:
+            self.durable_end = job.end_offset
+        self.durable_position = job.position
+        if self.options.flush is Flush.COMMIT:
+            self.on_visible()
+
+    # --- reading
+
+    def read(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
+        """Whole batches from the one that holds `offset` up to `limit`, as a slice of a file.
+
+        Returns None when there is nothing below `limit`, or when the first batch is larger than `max_bytes` and
+        `at_least_one` is not set.
+
+        Raises:
+            NotReady: the disk is needed first; `await warm(...)` and call again.
+            PenstockError: OFFSET_OUT_OF_RANGE, CORRUPT_LOG.
+        """
+        if offset >= limit:
+            if offset > self.end_offset or offset < self.state.log_start:
+                raise self._out_of_range(offset)
+            return None
+        segment = self.segment_of(offset)
+        card = segment.card
+        file = segment.file if segment.file is not None else self._shelf.files.peek(segment.path)
+        if card is None or file is None:
+            raise NotReady
+        start = self._position_of(segment, card, file, offset)
+        end = self._end_of(segment, card, file, limit, start, max_bytes, at_least_one)
+        if end <= start:
+            return None
+        if segment.unchecked and segment.is_unchecked(start, end - start):
+            raise NotReady
+        if (not segment.file or segment.size - start > _RECENT_BYTES) and not file.resident(end - start, start):
+            raise NotReady
+        self._shelf.stats.fetched_bytes += end - start
+        return FileSlice(file, start, end - start)
+
+    def segment_of(self, offset: int) -> Segment:
+        """The segment that holds `offset`. Raises OFFSET_OUT_OF_RANGE or, for a hole, CORRUPT_LOG."""
+        segment = self.segments[-1]
+        if offset < self.state.log_start:
+            raise self._out_of_range(offset)
+        if offset < segment.base:
+            at = bisect_right(self.segments, offset, key=_base) - 1
+            segment = self.segments[max(at, 0)]
+        if not segment.base <= offset < segment.next_offset:
+            if offset > self.end_offset:
+                raise self._out_of_range(offset)
+            raise PenstockError(
+                Code.CORRUPT_LOG,
+                f"{self.name}: offset {offset} is missing, {segment.path} ends at {segment.next_offset - 1}",
+                help="restore the missing segment from a replica or backup; nothing was deleted",
+            )
+        return segment
+
+    def _position_of(self, segment: Segment, card: Card, file: File, offset: int) -> int:
+        position = card.position_before(offset)
+        at = bisect_right(card.positions, position) - 1
+        if at >= 0 and card.offsets[at] == offset - segment.base:
+            return position  # the index names this very batch
+        if segment.is_unchecked(position, self.options.index_interval_bytes):
+            raise NotReady
+        if not segment.file and not file.resident(self.options.index_interval_bytes, position):
+            raise NotReady
+        return segment.find(file, offset)
+
+    def _end_of(
+        self,
+        segment: Segment,
+        card: Card,
+        file: File,
+        limit: int,
+        start: int,
+        max_bytes: int,
+        at_least_one: bool,
+    ) -> int:
+        if limit >= segment.next_offset:
+            limit_position = segment.size
+        elif limit == self.durable_end and segment is self.segments[-1]:
+            limit_position = self.durable_position
+        else:
+            limit_position = segment.find(file, limit)
+        if limit_position - start <= max_bytes:
+            return limit_position
+        end = card.batch_start_up_to(start + max_bytes)
+        if end > start:
+            return end
+        first = start + segment.batch_size_at(file, start)
+        return first if at_least_one or first - start <= max_bytes else start
+
+    async def warm(self, offset: int, max_bytes: int) -> None:
+        """Do off the loop what `read` at `offset` lacked: open, load the card, check blocks, page in.
+
+        Raises:
+            PenstockError: CORRUPT_LOG, OFFSET_OUT_OF_RANGE.
+        """
+        segment = self.segment_of(offset)
+        self._shelf.stats.cold_reads += 1
+        card, file, good = await self._shelf.disk.run(self.prepare, segment, offset, max_bytes)
+        if segment.card is None:
+            segment.card = card
+        if segment.file is None:
+            self._shelf.files.put(segment.path, file)
+        if segment.unchecked is not None:
+            segment.unchecked.difference_update(good)
+
+    def prepare(self, segment: Segment, offset: int, max_bytes: int) -> tuple[Card, File, list[int]]:
+        """What `warm` does, to be run off the loop: the card, an open file, the blocks found good. Blocking."""
+        card = segment.card or segment.load_card(self._shelf.disk)
+        file = segment.file or self._shelf.files.peek(segment.path) or self._shelf.files.open(segment.path)
+        if segment.card is None:
+            segment.card = card
+        start = card.position_before(offset)
+        # The first batch may be larger than asked for and is sent whole; its length is in its header.
+        good: list[int] = []
+        try:
+            head = min(4 * self.options.index_interval_bytes, segment.size - start)
+            good += segment.check_blocks(file, start, max(head, 1))
+            exact = segment.find(file, offset)
+            needed = max(max_bytes, segment.batch_size_at(file, exact)) if exact < segment.size else 1
+            span = min(exact + needed, segment.size) - start
+            good += segment.check_blocks(file, start, max(span, 1))
+            position = start
+            while position < start + span:
+                position += len(file.read_at(min(1 << 20, start + span - position), position)) or span
+        except PenstockError as error:
+            if error.code is Code.CORRUPT_LOG:
+                self._shelf.stats.corrupt_blocks += 1
+            raise
+        return card, file, good
+
+    def _out_of_range(self, offset: int) -> PenstockError:
+        return PenstockError(
+            Code.OFFSET_OUT_OF_RANGE,
+            f"{self.name}: offset {offset} is outside {self.log_start} to {self.end_offset}",
+        )
+
+
+def _create_empty(disk: Disk, path: str) -> File:
+    file = disk.open(path, create=True)
+    file.truncate(0)
+    return file
+
+
+def _base(segment: Segment) -> int:
+    return segment.base
+
+
+def _nothing() -> None:
+    return None

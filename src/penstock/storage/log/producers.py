@@ -1,0 +1,111 @@
+"""Idempotent producers (KIP-98): for each, the last five batches, so that a retry is recognised and a gap refused.
+
+A batch of producer P with epoch E and sequences [first, last] is
+  a duplicate    if it equals one of the last five of the same epoch: answered with that one's offset;
+  next in line   if `first` follows the last sequence, or E is new and `first` is 0, or P is unknown;
+  out of order   otherwise;  fenced, if E is older than the one on record.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from penstock.errors import Code, PenstockError
+
+KEPT_BATCHES = 5
+EXPIRY_MS = 7 * 24 * 3600 * 1000
+_SEQUENCES = 0x7FFFFFFF
+
+
+class SentBatch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp: int
+    """Log-append time of the batch, or -1."""
+
+
+class Producer:
+    __slots__ = ("batches", "epoch", "seen_ms")
+
+    def __init__(self, epoch: int, seen_ms: int, batches: list[SentBatch] | None = None) -> None:
+        self.epoch = epoch
+        self.seen_ms = seen_ms
+        self.batches: deque[SentBatch] = deque(batches or [], KEPT_BATCHES)
+
+
+class Producers:
+    """The producers of one log. `check` before the append, `note` after it, no await in between."""
+
+    __slots__ = ("_by_id",)
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._by_id.get(producer_id)
+
+    def check(self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int) -> SentBatch | None:
+        """None if the batch is next in line, the batch on record if it is a duplicate.
+
+        Raises:
+            PenstockError: INVALID_PRODUCER_EPOCH or OUT_OF_ORDER_SEQUENCE.
+        """
+        producer = self._by_id.get(producer_id)
+        if producer is None:
+            return None
+        if epoch < producer.epoch:
+            raise PenstockError(
+                Code.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} is fenced: epoch {epoch} is older than {producer.epoch}",
+            )
+        if epoch > producer.epoch:
+            if first_sequence != 0:
+                raise PenstockError(
+                    Code.OUT_OF_ORDER_SEQUENCE,
+                    f"producer {producer_id} begins epoch {epoch} with sequence {first_sequence}, not 0",
+                )
+            return None
+        for sent in producer.batches:
+            if sent.first_sequence == first_sequence and sent.last_sequence == last_sequence:
+                return sent
+        if producer.batches:
+            expected = (producer.batches[-1].last_sequence + 1) & _SEQUENCES
+            if first_sequence != expected:
+                raise PenstockError(
+                    Code.OUT_OF_ORDER_SEQUENCE,
+                    f"producer {producer_id} sent sequence {first_sequence}, expected {expected}",
+                )
+        return None
+
+    def note(self, producer_id: int, epoch: int, sent: SentBatch, now_ms: int) -> None:
+        producer = self._by_id.get(producer_id)
+        if producer is None:
+            producer = self._by_id[producer_id] = Producer(epoch, now_ms)
+        elif producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+        producer.seen_ms = now_ms
+        producer.batches.append(sent)
+
+    def expire(self, now_ms: int) -> int:
+        """Forget producers silent for longer than `EXPIRY_MS`; returns how many."""
+        silent = [pid for pid, producer in self._by_id.items() if now_ms - producer.seen_ms > EXPIRY_MS]
+        for producer_id in silent:
+            del self._by_id[producer_id]
+        return len(silent)
+
+    def dump(self) -> list[list[object]]:
+        return [[pid, p.epoch, p.seen_ms, [list(sent) for sent in p.batches]] for pid, p in self._by_id.items()]
+
+    @classmethod
+    def restore(cls, rows: list[list[object]]) -> "Producers":
+        producers = cls()
+        for producer_id, epoch, seen_ms, batches in rows:
+            assert isinstance(producer_id, int) and isinstance(epoch, int) and isinstance(seen_ms, int)
+            assert isinstance(batches, list)
+            producers._by_id[producer_id] = Producer(epoch, seen_ms, [SentBatch(*sent) for sent in batches])
+        return producers

@@ -1,0 +1,343 @@
+"""From a partition's directory to a log that can be trusted.
+
+What a crash may leave, and what is done about it:
+  * bytes behind the last good batch of the last segment: cut off, kept aside as `{base}.{position}.cut`;
+  * `next.log`, a new segment not yet named: named if it continues the log, else set aside;
+  * a rolled segment without its card: checked batch by batch and given one; if it is torn, it was never durable, so
+    it is cut there and what follows is set aside;
+  * segments below the saved log start: retention had decided on them, so it is finished.
+What no crash leaves is damage: a sealed segment or a checkpointed prefix that does not match, a missing file. Damaged
+ranges are refused when read and named in the log; nothing is deleted or cut there.
+
+Only what lies behind the last checkpoint is read: the tail, not the log.
+"""
+
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from penstock.errors import Code, PenstockError
+from penstock.ports.disk import Disk, File
+from penstock.records.batch import HEADER_BYTES, LOG_APPEND_TIME, Header, decode_header
+from penstock.storage.checked_file import DamagedFile, save_all
+from penstock.storage.log import card as cards
+from penstock.storage.log.card import BLOCK_BYTES, SUMMARY_BYTES, Card, Summary, block_sums
+from penstock.storage.log.epochs import LeaderEpochs
+from penstock.storage.log.log import NEXT_NAME
+from penstock.storage.log.options import LogOptions
+from penstock.storage.log.producers import Producers, SentBatch
+from penstock.storage.log.scan import headers, scan
+from penstock.storage.log.segment import CHECKPOINT_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, Segment
+from penstock.storage.log.state import LogState, load_state
+
+_KEPT_CUT_BYTES = 64 << 20
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log's parts, and what had to be done to get them."""
+
+    segments: list[Segment]
+    state: LogState
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    notes: list[str] = field(default_factory=list)
+    """What an operator should read."""
+
+
+class _Recovery:
+    def __init__(self, disk: Disk, directory: str, options: LogOptions, now_ms: int) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.options = options
+        self.now_ms = now_ms
+        self.state_known = True
+        self.out = Recovered([], LogState())
+
+    def run(self, expected_end: int | None) -> Recovered:
+        self._load_state()
+        names = self._tidy_names()
+        for at, name in enumerate(names[:-1]):
+            following = int(names[at + 1])
+            segment = self._open_earlier(name, following)
+            self.out.segments.append(segment)
+            if segment.next_offset != following:
+                if not segment.sealed:
+                    self._set_aside(names[at + 1 :])
+                    break
+                self._note(f"{segment.path} ends before offset {segment.next_offset}, the next begins at {following}")
+        else:
+            if names:
+                self.out.segments.append(self._open_last(names[-1]))
+        if not self.out.segments:
+            self.out.segments.append(self._new_segment(self.out.state.log_start))
+        self._reopen_last()
+        end = self.out.segments[-1].next_offset
+        if expected_end is not None and end < expected_end:
+            raise PenstockError(
+                Code.CORRUPT_LOG,
+                f"{self.directory} ends at offset {end}, but was closed cleanly at {expected_end}",
+                help="a segment file was removed or shortened: restore it from a replica or backup",
+            )
+        self.out.state.log_start = max(self.out.state.log_start, self.out.segments[0].base)
+        self._rebuild_producers(end)
+        self._sync()
+        return self.out
+
+    def _load_state(self) -> None:
+        try:
+            state = load_state(self.disk, self.directory)
+        except DamagedFile as error:
+            self._note(f"{error}; rebuilt from the batches")
+            state = None
+        if state is None:
+            self.state_known = False
+        else:
+            self.out.state = state
+
+    def _tidy_names(self) -> list[str]:
+        """Segment names in order, after leftovers of an interrupted step are finished or removed."""
+        present = self.disk.list_dir(self.directory)
+        for name in present:
+            if name.endswith(".tmp"):
+                self.disk.unlink(f"{self.directory}/{name}")
+        names = [name.removesuffix(LOG_SUFFIX) for name in present if _is_segment(name)]
+        while len(names) > 1 and int(names[1]) <= self.out.state.log_start:
+            for suffix in (INDEX_SUFFIX, CHECKPOINT_SUFFIX, LOG_SUFFIX):
+                if f"{names[0]}{suffix}" in present:
+                    self.disk.unlink(f"{self.directory}/{names[0]}{suffix}")
+            names.pop(0)
+        if NEXT_NAME in present:
+            names += self._adopt_next(names)
+        return names
+
+    def _adopt_next(self, names: list[str]) -> list[str]:
+        path = f"{self.directory}/{NEXT_NAME}"
+        file = self.disk.open(path)
+        head = file.read_at(HEADER_BYTES, 0)
+        file.close()
+        if len(head) == HEADER_BYTES:
+            base = decode_header(head).base_offset
+            name = f"{base:020d}"
+            if base >= 0 and (not names or base > int(names[-1])):
+                self.disk.rename(path, f"{self.directory}/{name}{LOG_SUFFIX}")
+                return [name]
+        self.disk.unlink(path)  # empty, or torn in its first batch: nothing in it was ever durable
+        return []
+
+    def _open_earlier(self, name: str, next_base: int) -> Segment:
+        """A segment that is not the last: sealed, if its card says so."""
+        segment = Segment(self.directory, int(name))
+        had_card = self.disk.exists(segment.index_path)
+        if had_card:
+            try:
+                summary = self._summary(segment)
+                size = self._size(segment.path)
+                if summary.base == segment.base and summary.size == size:
+                    return Segment.sealed_from(self.directory, summary)
+                self._note(f"{segment.path} has {size} bytes, its card says {summary.size}")
+            except DamagedFile as error:
+                self._note(f"{error}; rebuilt from the segment")
+        return self._rescan(segment, sealed=had_card, next_base=next_base)
+
+    def _rescan(self, segment: Segment, *, sealed: bool, next_base: int) -> Segment:
+        card, file, problem = self._scan_from(segment, self._checkpoint(segment))
+        if problem and not sealed:
+            self._cut(segment, file, card)
+        elif problem:
+            self._note(f"{segment.path}: {problem} at byte {card.size}; offsets from {card.next_offset} are refused")
+        segment.take_card(card)
+        if sealed or (not problem and card.next_offset == next_base):
+            card.sums = block_sums(file.read_at, card.size, card.sums, segment.checkpointed)
+            self.disk.sync_files([file])
+            _save_card(self.disk, segment, card)
+            segment.sealed = True
+            segment.checkpointed = segment.size
+        else:
+            segment.file = file
+        return segment
+
+    def _open_last(self, name: str) -> Segment:
+        segment = Segment(self.directory, int(name))
+        segment.created_ms = self.now_ms
+        prefix = self._checkpoint(segment)
+        card, file, problem = self._scan_from(segment, prefix)
+        if problem:
+            self._note(f"{segment.path}: {problem} at byte {card.size}; what follows is cut off")
+            self._cut(segment, file, card)
+        segment.take_card(card)
+        segment.file = file
+        return segment
+
+    def _checkpoint(self, segment: Segment) -> Card | None:
+        """The saved card of an unsealed segment, whole blocks unchecked, its last partial block checked now."""
+        for path in (segment.checkpoint_path, segment.index_path):
+            if not self.disk.exists(path):
+                continue
+            try:
+                card = cards.decode(self._read(path), path)
+            except DamagedFile as error:
+                self._note(f"{error}; rebuilt from the segment")
+                continue
+            if card.base != segment.base:
+                self._note(f"{path} belongs to another segment; rebuilt")
+                continue
+            size = self._size(segment.path)
+            if card.size > size:
+                raise PenstockError(
+                    Code.CORRUPT_LOG,
+                    f"{segment.path} has {size} bytes, {card.size} were durable",
+                    help="the file was shortened: restore it from a replica or backup",
+                )
+            segment.checkpointed = card.size
+            segment.unchecked = set(range(len(card.sums)))
+            if card.size % BLOCK_BYTES:
+                self._check_last_block(segment, card)
+            return card
+        return None
+
+    def _check_last_block(self, segment: Segment, card: Card) -> None:
+        block = card.size // BLOCK_BYTES
+        file = self.disk.open(segment.path)
+        data = file.read_at(card.size - block * BLOCK_BYTES, block * BLOCK_BYTES)
+        file.close()
+        if crc32c(data) != card.sums[block]:
+            raise PenstockError(
+                Code.CORRUPT_LOG,
+                f"{segment.path} does not match its checksum at byte {block * BLOCK_BYTES}",
+                help="restore the file from a replica or backup; nothing was deleted",
+            )
+        assert segment.unchecked is not None
+        segment.unchecked.discard(block)
+
+    def _scan_from(self, segment: Segment, card: Card | None) -> tuple[Card, File, str | None]:
+        card = card if card is not None else Card(segment.base)
+        file = self.disk.open(segment.path)
+        size = file.size()
+        interval = self.options.index_interval_bytes
+
+        def found(header: Header, position: int) -> None:
+            assert position == card.size
+            card.add(header.base_offset, header.last_offset + 1, header.size, header.max_timestamp, interval)
+
+        epochs = self.out.state.epochs if self.state_known else None
+        self.out.scanned_bytes += size - card.size
+        result = scan(file, size, card.size, card.next_offset, epochs, found)
+        return card, file, result.problem
+
+    def _cut(self, segment: Segment, file: File, card: Card) -> None:
+        """Take off everything behind the last good batch, keeping a copy beside it."""
+        size = file.size()
+        tail = file.read_at(min(size - card.size, _KEPT_CUT_BYTES), card.size)
+        if tail.strip(b"\0"):
+            kept = self.disk.open(f"{self.directory}/{segment.name}.{card.size}.cut", create=True)
+            kept.truncate(0)
+            kept.write_at(tail, 0)
+            kept.close()
+        self.out.cut_bytes += size - card.size
+        file.truncate(card.size)
+
+    def _set_aside(self, names: list[str]) -> None:
+        """Segments behind a cut: not part of the log any more, but not deleted either."""
+        for name in names:
+            path = f"{self.directory}/{name}{LOG_SUFFIX}"
+            self._note(f"{path} does not continue the log; set aside")
+            self.disk.rename(path, f"{self.directory}/{name}.0.cut")
+            for suffix in (INDEX_SUFFIX, CHECKPOINT_SUFFIX):
+                if self.disk.exists(f"{self.directory}/{name}{suffix}"):
+                    self.disk.unlink(f"{self.directory}/{name}{suffix}")
+
+    def _reopen_last(self) -> None:
+        """The last segment is the one that is written: if it was sealed, it goes on being written."""
+        last = self.out.segments[-1]
+        last.sealed = False
+        if last.card is None:
+            last.card = last.load_card(self.disk)
+        if last.file is None:
+            last.file = self.disk.open(last.path)
+        if self.disk.exists(last.index_path):  # it will not cover the segment for long
+            self.disk.rename(last.index_path, last.checkpoint_path)
+
+    def _new_segment(self, base: int) -> Segment:
+        segment = Segment(self.directory, base)
+        segment.card = Card(base)
+        segment.file = self.disk.open(segment.path, create=True)
+        segment.created_ms = self.now_ms
+        return segment
+
+    def _rebuild_producers(self, end: int) -> None:
+        """Epochs and producers from the batches the saved state does not cover; all of them if it is lost."""
+        state = self.out.state
+        state.epochs.cut_to(end + 1)
+        if not self.state_known:
+            state.epochs = LeaderEpochs()
+        if not self.state_known or state.producers_at > end:
+            state.producers, state.producers_at = Producers(), state.log_start
+        start_offset = state.producers_at
+        for segment in self.out.segments:
+            if segment.next_offset <= start_offset:
+                continue
+            file = segment.file or self.disk.open(segment.path)
+            position = segment.card.position_before(start_offset) if segment.card is not None else 0
+            for header, _ in headers(file, segment.size, position):
+                if header.base_offset >= start_offset:
+                    self._note_batch(header)
+        state.producers_at = end
+
+    def _note_batch(self, header: Header) -> None:
+        state = self.out.state
+        if not self.state_known:
+            state.epochs.note(header.leader_epoch, header.base_offset)
+        if header.producer_id >= 0 and not header.is_control:
+            stamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
+            sent = SentBatch(header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, stamp)
+            state.producers.note(header.producer_id, header.producer_epoch, sent, self.now_ms)
+
+    def _sync(self) -> None:
+        files = [segment.file for segment in self.out.segments if segment.file is not None]
+        self.disk.sync_files(files)
+        self.disk.sync_dir(self.directory)
+
+    def _summary(self, segment: Segment) -> Summary:
+        file = self.disk.open(segment.index_path)
+        try:
+            return Summary(file.read_at(SUMMARY_BYTES, 0), segment.index_path)
+        finally:
+            file.close()
+
+    def _read(self, path: str) -> bytes:
+        file = self.disk.open(path)
+        try:
+            return file.read_at(file.size(), 0)
+        finally:
+            file.close()
+
+    def _size(self, path: str) -> int:
+        file = self.disk.open(path)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def _note(self, text: str) -> None:
+        self.out.notes.append(text)
+
+
+def recover(disk: Disk, directory: str, options: LogOptions, now_ms: int, expected_end: int | None = None) -> Recovered:
+    """Read a partition's directory and make it fit to be used. Blocking.
+
+    Args:
+        expected_end: where the log ended when the broker was last closed cleanly, if it was.
+
+    Raises:
+        PenstockError: CORRUPT_LOG when durable data is missing; nothing has been changed then.
+    """
+    return _Recovery(disk, directory, options, now_ms).run(expected_end)
+
+
+def _is_segment(name: str) -> bool:
+    return name.endswith(LOG_SUFFIX) and len(name) == 20 + len(LOG_SUFFIX) and name[:20].isdigit()
+
+
+def _save_card(disk: Disk, segment: Segment, card: Card) -> None:
+    save_all(disk, {segment.index_path: card.encode()})

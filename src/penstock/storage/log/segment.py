@@ -1,0 +1,194 @@
+"""One `.log` file: which offsets it holds, where they are, which of its blocks have been checked."""
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from penstock.errors import Code, PenstockError
+from penstock.ports.disk import Disk, File
+from penstock.records.batch import HEADER_BYTES, PREFIX_BYTES, decode_header, decode_offset_and_size
+from penstock.storage.log import card as cards
+from penstock.storage.log.card import BLOCK_BYTES, Card, Summary
+
+_WALK_BYTES = 8192
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+CHECKPOINT_SUFFIX = ".checkpoint"
+
+
+class FileSlice(NamedTuple):
+    """Bytes on disk, ready to be sent."""
+
+    file: File
+    position: int
+    size: int
+
+
+class NotReady(Exception):
+    """The read needs the disk first (open, verify, page in): `await log.warm(...)`, then read again."""
+
+
+class FilePool:
+    """Open segment files, least recently used dropped first; a file still in use elsewhere stays open until let go."""
+
+    def __init__(self, disk: Disk, capacity: int = 4096) -> None:
+        self._disk = disk
+        self._capacity = capacity
+        self._files: OrderedDict[str, File] = OrderedDict()
+
+    def peek(self, path: str) -> File | None:
+        file = self._files.get(path)
+        if file is not None:
+            self._files.move_to_end(path)
+        return file
+
+    def put(self, path: str, file: File) -> None:
+        self._files[path] = file
+        self._files.move_to_end(path)
+        while len(self._files) > self._capacity:
+            self._files.popitem(last=False)
+
+    def open(self, path: str) -> File:
+        """Open without pooling; blocking."""
+        return self._disk.open(path)
+
+    def forget(self, path: str) -> None:
+        self._files.pop(path, None)
+
+
+class Segment:
+    """Bytes `[0, size)` of one file, offsets `[base, next_offset)`.
+
+    `card` is None for a sealed segment nobody has read yet. `unchecked` holds the blocks that must match their checksum
+    before they are sent: those written by an earlier process. `file` is set while the segment is written or unsynced.
+    """
+
+    __slots__ = (
+        "base",
+        "card",
+        "checkpointed",
+        "created_ms",
+        "directory",
+        "file",
+        "max_timestamp",
+        "name",
+        "named",
+        "next_offset",
+        "sealed",
+        "size",
+        "unchecked",
+    )
+
+    def __init__(self, directory: str, base: int) -> None:
+        self.directory = directory
+        self.base = base
+        self.name = f"{base:020d}"
+        self.card: Card | None = None
+        self.file: File | None = None
+        self.size = 0
+        self.next_offset = base
+        self.max_timestamp = -1
+        self.sealed = False
+        self.named = True
+        """False between the roll and the round that gives the file its name."""
+        self.checkpointed = 0
+        """Bytes covered by the saved card."""
+        self.created_ms = 0
+        self.unchecked: set[int] | None = None
+
+    @property
+    def path(self) -> str:
+        return f"{self.directory}/{self.name}{LOG_SUFFIX}"
+
+    @property
+    def index_path(self) -> str:
+        return f"{self.directory}/{self.name}{INDEX_SUFFIX}"
+
+    @property
+    def checkpoint_path(self) -> str:
+        return f"{self.directory}/{self.name}{CHECKPOINT_SUFFIX}"
+
+    @classmethod
+    def sealed_from(cls, directory: str, summary: Summary) -> "Segment":
+        segment = cls(directory, summary.base)
+        segment.sealed = True
+        segment.size = segment.checkpointed = summary.size
+        segment.next_offset = summary.next_offset
+        segment.max_timestamp = summary.max_timestamp
+        segment.unchecked = set(range(summary.blocks))
+        return segment
+
+    def take_card(self, card: Card) -> None:
+        self.card = card
+        self.size, self.next_offset, self.max_timestamp = card.size, card.next_offset, card.max_timestamp
+
+    def is_unchecked(self, position: int, size: int) -> bool:
+        unchecked = self.unchecked
+        if not unchecked:
+            return False
+        first, last = position // BLOCK_BYTES, (position + size - 1) // BLOCK_BYTES
+        return any(block in unchecked for block in range(first, last + 1))
+
+    def find(self, file: File, offset: int) -> int:
+        """The position of the batch that holds `offset`, or of the first batch after it. Reads a few headers."""
+        card = self.card
+        assert card is not None
+        position = card.position_before(offset)
+        window, window_at = b"", position
+        while position < self.size:
+            at = position - window_at
+            if at + HEADER_BYTES > len(window):
+                window, window_at, at = file.read_at(_WALK_BYTES, position), position, 0
+                if len(window) < HEADER_BYTES:
+                    raise self.damaged(position, "ends inside a batch header")
+            header = decode_header(window, at)
+            if header.size < HEADER_BYTES or not self.base <= header.base_offset < self.next_offset:
+                raise self.damaged(position, "has no batch where the index points")
+            if header.last_offset >= offset:
+                return position
+            position += header.size
+        return position
+
+    def batch_size_at(self, file: File, position: int) -> int:
+        prefix = file.read_at(PREFIX_BYTES, position)
+        if len(prefix) < PREFIX_BYTES:
+            raise self.damaged(position, "ends inside a batch header")
+        size = decode_offset_and_size(prefix, 0)[1]
+        if not HEADER_BYTES <= size <= self.size - position:
+            raise self.damaged(position, "has a batch with an impossible length")
+        return size
+
+    def check_blocks(self, file: File, position: int, size: int) -> list[int]:
+        """Read the blocks of a range and compare them with the card; returns those found good. Blocking.
+
+        Raises:
+            PenstockError: CORRUPT_LOG naming file and block.
+        """
+        assert self.card is not None
+        good = []
+        for block in range(position // BLOCK_BYTES, (position + size - 1) // BLOCK_BYTES + 1):
+            if self.unchecked is None or block not in self.unchecked:
+                continue
+            start = block * BLOCK_BYTES
+            covered = min(BLOCK_BYTES, self.checkpointed - start)
+            data = file.read_at(covered, start)
+            if len(data) != covered or crc32c(data) != self.card.sums[block]:
+                raise self.damaged(start, "does not match its checksum")
+            good.append(block)
+        return good
+
+    def load_card(self, disk: Disk) -> Card:
+        """The saved card of a sealed segment. Raises `DamagedFile` or `FileNotFoundError`. Blocking."""
+        file = disk.open(self.index_path)
+        try:
+            return cards.decode(file.read_at(file.size(), 0), self.index_path)
+        finally:
+            file.close()
+
+    def damaged(self, position: int, what: str) -> PenstockError:
+        return PenstockError(
+            Code.CORRUPT_LOG,
+            f"{self.path} {what} at byte {position} (offsets {self.base} to {self.next_offset - 1})",
+            help="restore the file from a replica or backup; nothing was deleted",
+        )

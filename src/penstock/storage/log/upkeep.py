@@ -1,0 +1,183 @@
+"""What a log needs now and then, off the event loop: checkpoints, sealing, retention, deleting records.
+
+Every step first makes its decision durable, then acts on it, so that a crash in between is finished by recovery:
+a card is saved after the bytes it describes are synced; the new log start is saved before a segment is removed.
+"""
+
+import errno
+
+from penstock.ports.disk import Disk
+from penstock.storage.checked_file import save_all
+from penstock.storage.log import state as states
+from penstock.storage.log.card import Card, block_sums
+from penstock.storage.log.log import Log, Shelf
+from penstock.storage.log.segment import Segment
+
+CHECKPOINT_BYTES = 64 << 20
+CHECKPOINT_MS = 60_000
+
+
+class Upkeep:
+    """The upkeep of the logs on one shelf; `Log.tending` keeps it to one step at a time per log."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def is_due(self, log: Log, now_ms: int) -> bool:
+        """Whether `tend` would find anything to do; cheap, for ten thousand quiet logs."""
+        active = log.active
+        return bool(log.unsealed or len(log.segments) > 1 or active.size > active.checkpointed) or (
+            active.size > 0 and _expired(active, log.options.retention_ms, now_ms)
+        )
+
+    async def tend(self, log: Log, now_ms: int, settled: int) -> None:
+        """Whatever is due for one log.
+
+        Args:
+            settled: the high watermark; retention never passes it.
+        """
+        active = log.active
+        if active.size and now_ms - active.created_ms >= log.options.segment_ms:
+            log.want_roll()
+        try:
+            async with log.tending:
+                await self._seal(log)
+                grown = log.active.size - log.active.checkpointed
+                idle = now_ms - log.last_append_ms >= CHECKPOINT_MS
+                if not log.closed and (grown >= CHECKPOINT_BYTES or (grown and idle)):
+                    await self._shelf.disk.run(save_all, self._shelf.disk, await self._snapshot(log))
+                await self._expire(log, now_ms, settled)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise  # a full disk may delay upkeep; anything else stops the broker
+
+    async def _seal(self, log: Log) -> None:
+        """Save the cards of segments that will not change any more."""
+        while log.unsealed and not log.closed:
+            segment = log.unsealed[0]
+            if log.durable_end < segment.next_offset:
+                await self._shelf.committer.commit(log)
+            await self._shelf.disk.run(_seal_blocking, self._shelf.disk, segment, await self._state(log))
+            segment.sealed = True
+            segment.checkpointed = segment.size
+            if segment.file is not None:
+                self._shelf.files.put(segment.path, segment.file)
+                segment.file = None
+            log.unsealed.remove(segment)
+
+    async def snapshot(self, log: Log) -> dict[str, bytes]:
+        """The files of a checkpoint, to be saved by the caller; everything they describe is durable.
+
+        After it an unclean stop costs only the tail written since.
+        """
+        async with log.tending:
+            return await self._snapshot(log)
+
+    async def _snapshot(self, log: Log) -> dict[str, bytes]:
+        segment = log.active
+        assert segment.card is not None
+        card = _copy(segment.card)
+        state = log.state
+        state.producers_at = log.end_offset
+        encoded_state = state.encode()
+        await self._shelf.committer.commit(log)
+        contents = {}
+        if card.size:
+            file = segment.file or self._shelf.files.peek(segment.path) or self._shelf.disk.open(segment.path)
+            card.sums = await self._shelf.disk.run(
+                block_sums, file.read_at, card.size, segment.card.sums, segment.checkpointed
+            )
+            contents[segment.checkpoint_path] = card.encode()
+            segment.card.sums = card.sums
+            segment.checkpointed = card.size
+        contents[f"{log.directory}/{states.FILE_NAME}"] = encoded_state
+        return contents
+
+    async def delete_records(self, log: Log, offset: int) -> None:
+        """Move the log start up to `offset`, durably, and drop segments that lie wholly below it."""
+        async with log.tending:
+            await self._move_start(log, offset)
+
+    async def _expire(self, log: Log, now_ms: int, settled: int) -> None:
+        """Retention by time and size. Only whole segments go, oldest first, and none above `settled`."""
+        options = log.options
+        excess = log.size_bytes - options.retention_bytes if options.retention_bytes >= 0 else -1
+        keep_from = log.log_start
+        for segment, following in zip(log.segments, log.segments[1:], strict=False):
+            old = _expired(segment, options.retention_ms, now_ms)
+            too_much = excess - segment.size >= 0
+            if not (old or too_much) or following.base > settled or not segment.sealed:
+                break
+            excess -= segment.size
+            keep_from = following.base
+        else:
+            active = log.active
+            if active.size and _expired(active, options.retention_ms, now_ms):
+                log.want_roll()  # so that the next round may drop it
+        await self._move_start(log, keep_from)
+
+    async def begin_epoch(self, log: Log, epoch: int) -> None:
+        """Note durably that `epoch` begins at the log's end, before its first batch."""
+        async with log.tending:
+            if log.state.epochs.note(epoch, log.end_offset):
+                await self._save_state(log)
+
+    async def quiesce(self, log: Log) -> None:
+        """Return when a closed log has no upkeep and no unsynced append under way."""
+        async with log.tending:
+            await self._shelf.committer.commit(log)
+
+    async def _state(self, log: Log) -> dict[str, bytes]:
+        log.state.producers_at = log.end_offset
+        encoded = log.state.encode()
+        await self._shelf.committer.commit(log)
+        return {f"{log.directory}/{states.FILE_NAME}": encoded}
+
+    async def _save_state(self, log: Log) -> None:
+        await self._shelf.disk.run(save_all, self._shelf.disk, await self._state(log))
+
+    async def _move_start(self, log: Log, offset: int) -> None:
+        if offset > log.log_start:
+            log.state.log_start = offset
+            log.state.epochs.drop_before(offset)
+            await self._save_state(log)
+        await self._drop_below_start(log)
+
+    async def _drop_below_start(self, log: Log) -> None:
+        gone: list[Segment] = []
+        while len(log.segments) > 1 and log.segments[1].base <= log.log_start and log.segments[0].sealed:
+            gone.append(log.segments.pop(0))
+        for segment in gone:
+            self._shelf.files.forget(segment.path)
+            self._shelf.stats.segments_deleted += 1
+            await self._shelf.disk.run(_remove, self._shelf.disk, segment)
+
+
+def _expired(segment: Segment, retention_ms: int, now_ms: int) -> bool:
+    """By time. A segment without any timestamp never expires: nothing goes because knowledge about it is missing."""
+    return retention_ms >= 0 and segment.max_timestamp >= 0 and now_ms - segment.max_timestamp > retention_ms
+
+
+def _seal_blocking(disk: Disk, segment: Segment, state: dict[str, bytes]) -> None:
+    card = segment.card
+    assert card is not None and segment.file is not None
+    card.sums = block_sums(segment.file.read_at, card.size, card.sums, segment.checkpointed)
+    segment.file.truncate(card.size)  # bytes of a failed append may lie behind the end
+    disk.sync_files([segment.file])
+    save_all(disk, {segment.index_path: card.encode(), **state})
+    if disk.exists(segment.checkpoint_path):
+        disk.unlink(segment.checkpoint_path)
+
+
+def _remove(disk: Disk, segment: Segment) -> None:
+    for path in (segment.index_path, segment.path):
+        if disk.exists(path):
+            disk.unlink(path)
+
+
+def _copy(card: Card) -> Card:
+    copy = Card(card.base)
+    copy.next_offset, copy.size = card.next_offset, card.size
+    copy.max_timestamp, copy.max_timestamp_offset = card.max_timestamp, card.max_timestamp_offset
+    copy.offsets, copy.positions, copy.times = card.offsets[:], card.positions[:], card.times[:]
+    return copy

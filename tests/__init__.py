@@ -1,0 +1,1 @@
+"""The test suites: unit, property, conformance, chaos; whole brokers as child processes in peers."""

@@ -1,0 +1,12 @@
+"""Foreign Kafka clients as judges: what one client writes, every other client reads back unchanged.
+
+Owns: the judges and their cases. Never imports `penstock`: a broker is a process with an address. The same
+cases run against Apache Kafka with PENSTOCK_TEST_PEER=kafka: they ask for Kafka's behaviour and nothing else.
+
+conftest.py   the broker under test, the clients, fresh topic names
+records.py    records as the cases see them, and sample sets
+clients/      one adapter per client library behind one interface
+java/         the Java client's adapter process
+wire.py       single requests by hand, for what no client lets a user send
+test_*.py     the cases
+"""

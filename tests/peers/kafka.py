@@ -1,0 +1,96 @@
+"""Starts a single-process Apache Kafka (broker and controller in one JVM) from the jars of scripts/jars."""
+
+import base64
+import functools
+import os
+import subprocess
+import time
+import uuid
+from pathlib import Path
+
+from .broker import Broker, BrokerError, answers_metadata, free_ports, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={data}
+num.partitions={partitions}
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+"""
+_LOG4J = """\
+<Configuration><Appenders><Console name="out"><PatternLayout pattern="%d %p %c: %m%n"/></Console></Appenders>
+<Loggers><Root level="WARN"><AppenderRef ref="out"/></Root></Loggers></Configuration>
+"""
+
+
+@functools.cache
+def jars() -> Path:
+    """The directory of the jars, fetched on first use."""
+    done = subprocess.run([str(ROOT / "scripts" / "jars")], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BrokerError(f"scripts/jars failed:\n{done.stderr}")
+    return Path(done.stdout.strip().splitlines()[-1])
+
+
+def java(main: str, *arguments: str, options: tuple[str, ...] = (), classes: Path | None = None) -> list[str]:
+    """The command that runs a main class out of the jars."""
+    path = f"{jars()}/*" if classes is None else f"{classes}{os.pathsep}{jars()}/*"
+    return ["java", *options, "-cp", path, main, *arguments]
+
+
+def start(
+    directory: Path,
+    *,
+    heap: str = "1g",
+    partitions: int = 6,
+    jvm: tuple[str, ...] = (),
+) -> Broker:
+    """Format a fresh data directory under `directory` and start a broker there.
+
+    Args:
+        jvm: more options for the JVM.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    log = directory / "kafka.log"
+    port, controller = free_ports(2)
+    properties = directory / "server.properties"
+    properties.write_text(
+        _PROPERTIES.format(port=port, controller=controller, data=directory / "data", partitions=partitions)
+    )
+    log4j = directory / "log4j2.xml"
+    log4j.write_text(_LOG4J)
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    if cluster.startswith("-"):
+        cluster = "A" + cluster[1:]  # a leading dash would be read as an option
+    options = (f"-Xms{heap}", f"-Xmx{heap}", *jvm, f"-Dlog4j2.configurationFile={log4j}")
+    with log.open("ab") as out:
+        subprocess.run(
+            java(
+                "kafka.tools.StorageTool",
+                *("format", "-t", cluster, "-c", str(properties)),
+                options=("-Xshare:auto", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={log4j}"),
+            ),
+            stdout=out,
+            stderr=out,
+            check=True,
+        )
+        started = time.monotonic()
+        process = subprocess.Popen(
+            java("kafka.Kafka", str(properties), options=options),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+    wait_until(lambda: answers_metadata("127.0.0.1", port), process, "kafka", log, every_s=0.02)
+    return Broker("kafka", process, f"127.0.0.1:{port}", time.monotonic() - started, log)

@@ -1,0 +1,129 @@
+"""A scrape holds every number the broker keeps, in names and forms Prometheus accepts."""
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock.observe import metrics
+from penstock.observe.metrics import Exposition
+from penstock.observe.stats import Histogram, Stats
+
+
+def scrape(
+    stats: Stats, gauges: dict[str, float] | None = None
+) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    body, content_type = Exposition(stats, lambda: gauges or {}).render()
+    assert content_type.startswith("text/plain")
+    found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for family in text_string_to_metric_families(body.decode()):
+        assert family.documentation, family.name
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+def test_every_stat_has_a_metric() -> None:
+    covered = {m.field for m in (*metrics.COUNTERS, *metrics.HISTOGRAMS, *metrics.STAT_GAUGES)} | {"requests"}
+    assert covered == set(Stats.__slots__)
+
+
+def test_each_stat_lands_under_its_own_name() -> None:
+    stats = Stats()
+    for number, meaning in enumerate((*metrics.COUNTERS, *metrics.STAT_GAUGES), start=11):
+        setattr(stats, meaning.field, number)
+    found = scrape(stats)
+    for number, meaning in enumerate(metrics.COUNTERS, start=11):
+        assert found[f"penstock_{meaning.name}_total"][()] == number
+    for number, meaning in enumerate(metrics.STAT_GAUGES, start=11 + len(metrics.COUNTERS)):
+        assert found[f"penstock_{meaning.name}"][()] == number
+
+
+def test_the_names_dashboards_rely_on() -> None:
+    stats = Stats()
+    stats.request("kafka", "Produce").latency.observe(0.002)
+    found = scrape(stats, {"partitions": 1, "topics": 1, "segments": 1, "log_bytes": 1})
+    assert {
+        "penstock_broker_build_info",
+        "penstock_broker_request_duration_seconds_bucket",
+        "penstock_broker_request_duration_seconds_count",
+        "penstock_broker_request_duration_seconds_sum",
+        "penstock_broker_request_errors_total",
+        "penstock_broker_received_bytes_total",
+        "penstock_broker_sent_bytes_total",
+        "penstock_broker_connections",
+        "penstock_broker_connections_accepted_total",
+        "penstock_broker_connections_refused_total",
+        "penstock_broker_protocol_errors_total",
+        "penstock_broker_topics",
+        "penstock_broker_partitions",
+        "penstock_producer_batches_total",
+        "penstock_producer_records_total",
+        "penstock_producer_bytes_total",
+        "penstock_consumer_fetched_bytes_total",
+        "penstock_storage_append_duration_seconds_bucket",
+        "penstock_storage_sync_duration_seconds_bucket",
+        "penstock_storage_synced_files_total",
+        "penstock_storage_cold_reads_total",
+        "penstock_storage_segments_rolled_total",
+        "penstock_storage_segments_deleted_total",
+        "penstock_storage_recovered_bytes_total",
+        "penstock_storage_cut_bytes_total",
+        "penstock_storage_corrupt_blocks_total",
+        "penstock_storage_segments",
+        "penstock_storage_log_bytes",
+        "penstock_process_loop_stall_seconds_bucket",
+        "penstock_process_loop_stall_max_seconds",
+        "penstock_process_gc_pause_seconds_bucket",
+        "penstock_process_resident_memory_bytes",
+        "penstock_process_open_descriptors",
+        "penstock_process_max_descriptors",
+        "penstock_process_cpu_seconds_total",
+        "penstock_process_start_time_seconds",
+    } <= set(found)
+
+
+def test_buckets_are_cumulative() -> None:
+    stats = Stats()
+    stats.sync_latency = Histogram((0.1, 1.0))
+    for value in (0.05, 0.1, 0.5, 7.0):
+        stats.sync_latency.observe(value)
+    found = scrape(stats)
+    name = "penstock_storage_sync_duration_seconds"
+    assert {dict(labels)["le"]: value for labels, value in found[name + "_bucket"].items()} == {
+        "0.1": 2,
+        "1.0": 3,
+        "+Inf": 4,
+    }
+    assert found[name + "_count"][()] == 4
+    assert abs(found[name + "_sum"][()] - 7.65) < 1e-9
+
+
+def test_requests_are_labelled_by_protocol_and_kind() -> None:
+    stats = Stats()
+    stats.request("kafka", "Fetch").errors += 3
+    stats.request("kafka", "Produce").latency.observe(0.3)
+    found = scrape(stats)
+    assert found["penstock_broker_request_errors_total"][(("protocol", "kafka"), ("request", "Fetch"))] == 3
+    counts = found["penstock_broker_request_duration_seconds_count"]
+    assert counts[(("protocol", "kafka"), ("request", "Produce"))] == 1
+
+
+def test_process_figures_are_plausible() -> None:
+    found = scrape(Stats())
+    assert found["penstock_process_resident_memory_bytes"][()] > 1_000_000
+    assert (
+        3 <= found["penstock_process_open_descriptors"][()] <= found["penstock_process_max_descriptors"][()]
+    )
+    assert found["penstock_process_cpu_seconds_total"][()] > 0
+    assert 1.6e9 < found["penstock_process_start_time_seconds"][()] < 1e11
+
+
+def test_an_unlisted_gauge_still_shows() -> None:
+    assert scrape(Stats(), {"waiters": 4})["penstock_broker_waiters"][()] == 4
+
+
+def test_openmetrics_on_request() -> None:
+    stats = Stats()
+    stats.request("kafka", "Fetch").latency.observe(0.3)
+    body, content_type = Exposition(stats).render("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    assert "penstock_broker_received_bytes" in {family.name for family in parse_openmetrics(body.decode())}

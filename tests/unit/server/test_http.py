@@ -1,0 +1,277 @@
+"""Health and metrics on a real port, and peers who do not speak HTTP well."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import uvloop
+
+from penstock.errors import StartupError
+from penstock.observe.metrics import Exposition
+from penstock.observe.stats import Stats
+from penstock.server import http
+from penstock.server.http import GuardedHttp, HttpDoor, create_app
+
+DEADLINE_S = 30
+
+
+class Site:
+    """A door in front of an app whose answers the test changes."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.stats = Stats()
+        exposition = Exposition(self.stats, lambda: {"topics": 5})
+        app = create_app(
+            not_ready=lambda: self.reasons,
+            summary=lambda: {"topics": 5},
+            scrape=exposition.render,
+            stats=self.stats,
+        )
+        self.door = HttpDoor("127.0.0.1", 0, app)
+
+    @property
+    def url(self) -> str:
+        return "http://{}:{}".format(*self.door.address)
+
+    async def get(self, path: str, **kwargs: object) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=self.url, timeout=DEADLINE_S, trust_env=False) as client:
+            return await client.get(path, **kwargs)  # type: ignore[arg-type]
+
+    async def talk(self, data: bytes) -> bytes:
+        """Send bytes, read to the end of the connection."""
+        async with asyncio.timeout(DEADLINE_S):
+            reader, writer = await asyncio.open_connection(*self.door.address)
+            try:
+                writer.write(data)
+                return await reader.read()
+            except ConnectionError:
+                return b""
+            finally:
+                writer.close()
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    made = Site()
+    await made.door.start()
+    yield made
+    await made.door.stop()
+
+
+async def test_live(site: Site) -> None:
+    site.reasons = ["recovering"]
+    response = await site.get("/health/live")
+    assert (response.status_code, response.json()) == (200, {"status": "live"})
+    assert response.headers["cache-control"] == "no-store"
+    assert "server" not in response.headers
+
+
+async def test_ready_follows_the_reasons(site: Site) -> None:
+    site.reasons = ["recovering 3 of 10 partitions", "kafka listener not open"]
+    response = await site.get("/health/ready")
+    assert response.status_code == 503
+    assert response.json() == {"status": "not ready", "reasons": site.reasons}
+    site.reasons = []
+    response = await site.get("/health/ready")
+    assert (response.status_code, response.json()) == (200, {"status": "ready", "reasons": []})
+
+
+async def test_health_summary(site: Site) -> None:
+    body = (await site.get("/health")).json()
+    assert (body["status"], body["topics"]) == ("healthy", 5)
+    assert body["version"]
+    site.reasons = ["x"]
+    body = (await site.get("/health")).json()
+    assert (body["status"], body["reasons"]) == ("unhealthy", ["x"])
+
+
+async def test_metrics(site: Site) -> None:
+    response = await site.get("/metrics")
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    assert "penstock_broker_topics 5.0" in response.text
+    openmetrics = await site.get("/metrics", headers={"accept": "application/openmetrics-text"})
+    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+    assert openmetrics.text.endswith("# EOF\n")
+
+
+async def test_requests_are_counted_under_bounded_names(site: Site) -> None:
+    site.reasons = ["not yet"]
+    for path in ("/health/live", "/health/ready", "/made/up/1", "/made/up/2"):
+        await site.get(path)
+    cells = site.stats.requests
+    assert {kind for _, kind in cells} == {"health", "live", "ready", "metrics", "other"}
+    assert cells["http", "live"].latency.count == 1
+    assert cells["http", "other"].latency.count == 2
+    assert cells["http", "other"].errors == 2
+    assert cells["http", "ready"].errors == 0
+
+
+async def test_other_methods_and_paths(site: Site) -> None:
+    assert (await site.get("/nothing")).status_code == 404
+    async with httpx.AsyncClient(base_url=site.url, timeout=DEADLINE_S, trust_env=False) as client:
+        assert (await client.post("/health/live", content=b"x" * 100_000)).status_code == 405
+        assert (await client.head("/health/live")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00\x00\x00\x10\x00\x12\x00\x03aaaaaaaaaaaa",  # a Kafka client at the wrong port
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nbad header\r\n\r\n",
+        b"POST /health HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+    ],
+)
+async def test_what_is_not_http_is_answered_400_and_closed(site: Site, data: bytes) -> None:
+    assert (await site.talk(data)).startswith(b"HTTP/1.1 400 ")
+    assert (await site.get("/health/live")).status_code == 200
+
+
+async def test_a_websocket_upgrade_is_just_a_request(site: Site) -> None:
+    head = b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n"
+    assert (await site.talk(head)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_an_endless_head_is_cut_off(site: Site) -> None:
+    answer = await site.talk(b"GET / HTTP/1.1\r\nx: " + b"a" * (4 * GuardedHttp.max_head_bytes))
+    assert answer == b"" or answer.startswith(b"HTTP/1.1 400 ")  # the reset may overtake the answer
+    assert (await site.get("/health/live")).status_code == 200
+
+
+async def test_a_body_may_be_larger_than_a_head(site: Site) -> None:
+    size = 4 * GuardedHttp.max_head_bytes
+    async with httpx.AsyncClient(base_url=site.url, timeout=DEADLINE_S, trust_env=False) as client:
+        for _ in range(2):
+            assert (await client.post("/health/live", content=b"b" * size)).status_code == 405
+        assert (await client.get("/health/live")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"",
+        b"GET /health/live HTTP/1.1\r\nHost:",
+        b"POST /health/live HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc",
+    ],
+)
+async def test_a_request_that_never_ends_is_dropped(
+    site: Site, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GuardedHttp, "request_deadline_s", 0.05)
+    await site.talk(start)  # returns only because the door closes the connection
+
+
+async def test_the_deadline_counts_for_each_request_of_a_connection(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "KEEP_ALIVE_S", 3600)
+    door = HttpDoor("127.0.0.1", 0, site.door._app)
+    await door.start()
+    reader, writer = await asyncio.open_connection(*door.address)
+    writer.write(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with asyncio.timeout(DEADLINE_S):
+        await reader.readuntil(b'{"status":"live"}')
+        monkeypatch.setattr(GuardedHttp, "request_deadline_s", 0.05)
+        writer.write(b"GET /health/li")
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+    writer.close()
+    await door.stop()
+
+
+async def test_connections_are_capped(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GuardedHttp, "max_connections", 2)
+    held = [await asyncio.open_connection(*site.door.address) for _ in range(2)]
+    for _, writer in held:
+        writer.write(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+    for reader, _ in held:
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200 ")
+    assert await site.talk(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n") == b""
+    for _, writer in held:
+        writer.close()
+
+
+async def stop_with_peers(site: Site) -> None:
+    """Stop while one peer is idle, one half-way through a head and one was just refused."""
+    idle = await asyncio.open_connection(*site.door.address)
+    half = await asyncio.open_connection(*site.door.address)
+    half[1].write(b"GET / HT")
+    assert (await site.talk(b"\x00\x00\x00\x10")).startswith(b"HTTP/1.1 400 ")
+    assert site.door.accepting
+    async with asyncio.timeout(DEADLINE_S):
+        await site.door.stop()
+    assert not site.door.accepting
+    assert await idle[0].read() == b""
+    with pytest.raises(OSError):  # noqa: PT011 - refused or reset, by kernel
+        await asyncio.open_connection(*site.door.address)
+    for _, writer in (idle, half):
+        writer.close()
+
+
+async def test_stop_is_prompt_with_idle_and_half_open_peers(site: Site) -> None:
+    await stop_with_peers(site)
+
+
+def test_the_same_on_the_loop_a_broker_runs_on() -> None:
+    async def life() -> None:
+        site = Site()
+        await site.door.start()
+        assert (await site.get("/health/live")).status_code == 200
+        await stop_with_peers(site)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(life())
+
+
+async def test_stop_without_start_and_twice() -> None:
+    site = Site()
+    await site.door.stop()
+    await site.door.start()
+    await site.door.stop()
+    await site.door.stop()
+
+
+async def test_signals_stay_with_the_process(site: Site) -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    assert all(getattr(handler, "__self__", None) is not site.door._server for handler in handlers)
+
+
+async def test_a_taken_port_is_a_startup_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        door = HttpDoor("127.0.0.1", port, Site().door._app)
+        with pytest.raises(StartupError, match=f"listeners.http = 127.0.0.1:{port} cannot be bound"):
+            await door.start()
+
+
+async def test_a_name_that_does_not_resolve_is_a_startup_error() -> None:
+    door = HttpDoor("no such host", 0, Site().door._app)
+    with pytest.raises(StartupError, match="cannot be used"):
+        await door.start()
+
+
+async def test_a_failing_answer_is_a_500_and_nothing_more(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> list[str]:
+        raise RuntimeError("broken on purpose")
+
+    app = create_app(
+        not_ready=fail, summary=dict, scrape=lambda accept: (b"", "text/plain"), stats=site.stats
+    )
+    door = HttpDoor("127.0.0.1", 0, app)
+    await door.start()
+    async with httpx.AsyncClient(timeout=DEADLINE_S, trust_env=False) as client:
+        base = "http://{}:{}".format(*door.address)
+        assert (await client.get(base + "/health/ready")).status_code == 500
+        assert json.loads((await client.get(base + "/health/live")).text) == {"status": "live"}
+    await door.stop()
