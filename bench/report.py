@@ -85,6 +85,8 @@ Made by:
 
 - Every consume checks that each partition comes back whole and in order; a lost or doubled record ends the
   run instead of giving a figure.
+- Before its figures count, a fresh broker takes {result["scale"]["warm_passes"]} passes of half the bytes, so that
+  the JVM's compiler has done its work.
 - CPU is user and system time of the broker process with its threads and children.
 - The C floor (`bench/floor.c`) receives the same bytes on one connection, writes them to a file and sends the
   file back: no protocol, no batches, no offsets.

@@ -69,24 +69,31 @@ ROWS = [
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much work a round is."""
+    """How much work a round is; a pass of warming up is half of the megabytes."""
 
     megabytes: int
-    warm_megabytes: int
+    warm_passes: int
     latency_s: int
 
     @property
     def records(self) -> int:
         return self.megabytes * MEGABYTE // RECORD_BYTES
 
-    @property
-    def warm_records(self) -> int:
-        return self.warm_megabytes * MEGABYTE // RECORD_BYTES
 
+def settle(directory: Path, megabytes: int = 0) -> None:
+    """Make the disk and the memory as they were before every other measurement.
 
-def settle() -> None:
-    """Write out what earlier work left dirty, so that it is not charged to the next one."""
+    What earlier work left dirty is written out. Then as many pages as the next work needs are written once and
+    freed: under a hypervisor that takes back free memory, the first touch of a page costs up to ten times the
+    write itself, and would be charged to whichever broker comes first.
+    """
     os.sync()
+    scratch = directory / "scratch.dat"
+    block = bytes(MEGABYTE)
+    with scratch.open("wb", buffering=0) as file:
+        for _ in range(megabytes * 5 // 4):
+            file.write(block)
+    scratch.unlink()
 
 
 def measure_start(subject: Subject, scale: Scale) -> dict[str, float]:
@@ -99,7 +106,7 @@ def measure_throughput(subject: Subject, scale: Scale) -> dict[str, float]:
     topic = "throughput"
     subject.create_topic(topic, PARTITIONS, PAGE_CACHE)
     place = (subject.bootstrap, topic, PARTITIONS, scale.records, RECORD_BYTES)
-    settle()
+    settle(subject.directory, scale.megabytes)
     before_s = subject.cpu_s()
     produced = native.run("load", "produce", *place, "1")
     between_s = subject.cpu_s()
@@ -122,7 +129,7 @@ def measure_durable(subject: Subject, scale: Scale) -> dict[str, float]:
     topic = "durable"
     subject.create_topic(topic, PARTITIONS, {})
     place = (subject.bootstrap, topic, PARTITIONS, scale.records, RECORD_BYTES)
-    settle()
+    settle(subject.directory, scale.megabytes)
     before_s = subject.cpu_s()
     produced = native.run("load", "produce", *place, "all")
     after_s = subject.cpu_s()
@@ -138,7 +145,7 @@ def measure_latency(subject: Subject, scale: Scale) -> dict[str, float]:
     figures: dict[str, float] = {}
     for stem, config, acks in (("latency", PAGE_CACHE, "1"), ("latency-durable", {}, "all")):
         subject.create_topic(stem, PARTITIONS, config)
-        settle()
+        settle(subject.directory)
         records = LATENCY_RATE * scale.latency_s
         found = native.run(
             "load", "latency", subject.bootstrap, stem, PARTITIONS, records, RECORD_BYTES, acks, LATENCY_RATE
@@ -150,10 +157,11 @@ def measure_latency(subject: Subject, scale: Scale) -> dict[str, float]:
 
 
 def warm_up(subject: Subject, scale: Scale) -> None:
-    """The same work, not measured: a JVM compiles its hot paths, and nobody's first second counts."""
-    for topic, config, acks in (("warm-1", PAGE_CACHE, "1"), ("warm-2", {}, "all")):
-        subject.create_topic(topic, PARTITIONS, config)
-        place = (subject.bootstrap, topic, PARTITIONS, scale.warm_records, RECORD_BYTES)
+    """The same work, not measured: a JVM needs some gigabytes until its hot paths are compiled."""
+    for number in range(scale.warm_passes):
+        topic, acks = f"warm-{number}", ("1", "all")[number % 2]
+        subject.create_topic(topic, PARTITIONS, PAGE_CACHE if acks == "1" else {})
+        place = (subject.bootstrap, topic, PARTITIONS, scale.records // 2, RECORD_BYTES)
         native.run("load", "produce", *place, acks)
         native.run("load", "consume", *place)
         subject.delete_topic(topic)
@@ -171,7 +179,7 @@ GROUPS: dict[str, Measure] = {
 
 def measure_floor(directory: Path, scale: Scale) -> dict[str, float]:
     """The C program that only receives, writes and sends back."""
-    settle()
+    settle(directory, scale.megabytes)
     found = native.run("floor", directory / "floor.dat", scale.megabytes * MEGABYTE)
     return {
         "produce": scale.megabytes / found["in_s"],

@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,13 @@ _NOT_DISKS = {"tmpfs", "ramfs"}
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="rounds of every broker (default %(default)s)")
-    parser.add_argument(
-        "--megabytes", type=int, default=1000, help="per throughput row (default %(default)s)"
-    )
-    parser.add_argument(
-        "--latency-seconds", type=int, default=8, help="per latency row (default %(default)s)"
-    )
+    parser.add_argument("--megabytes", type=int, default=1000, help="per throughput row (default %(default)s)")
+    parser.add_argument("--latency-seconds", type=int, default=8, help="per latency row (default %(default)s)")
+    parser.add_argument("--warm-passes", type=int, default=6, help="unmeasured passes (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="one small round, to see that all of it works")
     parser.add_argument("--only", default=",".join(GROUPS), help=f"of {','.join(GROUPS)}")
     parser.add_argument("--brokers", default=",".join(BROKERS), help=f"of {','.join(BROKERS)}")
-    parser.add_argument(
-        "--directory", type=Path, default=Path("/var/tmp"), help="where the data goes for the run"
-    )
+    parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="where the data goes for the run")
     parser.add_argument("--output", type=Path, help="result file; a complete run has a place of its own")
     parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
     options = parser.parse_args(arguments)
@@ -44,7 +40,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         if unknown := set(given) - set(known):
             parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
     if options.quick:
-        options.rounds, options.megabytes, options.latency_seconds = 1, min(options.megabytes, 100), 2
+        options.rounds, options.megabytes = 1, min(options.megabytes, 100)
+        options.warm_passes, options.latency_seconds = 2, 2
     return options
 
 
@@ -53,7 +50,7 @@ def run_round(options: argparse.Namespace, scale: Scale, directory: Path, number
     found: dict[str, Any] = {"floor": measure_floor(directory, scale)}
     order = options.brokers if number % 2 == 0 else options.brokers[::-1]
     for name in order:
-        settle()
+        settle(directory)
         subject = start(name, directory / name)
         try:
             figures: dict[str, float] = {}
@@ -87,12 +84,12 @@ def main() -> int:
     if machine.filesystem(options.directory) in _NOT_DISKS:
         sys.stderr.write(f"{options.directory} is no disk; choose another with --directory\n")
         return 2
-    scale = Scale(options.megabytes, max(options.megabytes // 4, 50), options.latency_seconds)
+    scale = Scale(options.megabytes, options.warm_passes, options.latency_seconds)
     directory = Path(tempfile.mkdtemp(prefix="bench-", dir=options.directory))
     result: dict[str, Any] = {
         "command": " ".join([".venv/bin/python -m bench.run", *sys.argv[1:]]),
         "machine": machine.facts(directory),
-        "scale": {"rounds": options.rounds, "megabytes": scale.megabytes, "latency_s": scale.latency_s},
+        "scale": {"rounds": options.rounds, **asdict(scale)},
         "rounds": [],
     }
     try:

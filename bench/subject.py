@@ -1,7 +1,9 @@
 """A broker under measurement: started on a fresh directory, with its CPU time and memory."""
 
 import contextlib
+import os
 import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,8 @@ _KAFKA_JVM = (
     "-XX:+ExplicitGCInvokesConcurrent",
 )
 KAFKA_HEAP = "1g"
+GONE_S = 10.0
+LEFT_BYTES = 32 << 20  # metadata, logs of the process, indexes
 BROKERS = ("penstock", "kafka")
 
 
@@ -46,6 +50,19 @@ class Subject:
     def delete_topic(self, topic: str) -> None:
         admin = self._admin()
         admin.delete_topics([topic])[topic].result(30)
+        # Its files go a little later, and unlinking them would disturb what is measured next.
+        deadline = time.monotonic() + GONE_S
+        while self.disk_bytes() > LEFT_BYTES and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def disk_bytes(self) -> int:
+        """Bytes on disk under the broker's directory; files may go while this looks."""
+        total = 0
+        for place, _directories, files in os.walk(self.directory):
+            for name in files:
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.stat(os.path.join(place, name)).st_blocks * 512
+        return total
 
     def cpu_s(self) -> float:
         total = 0.0

@@ -124,9 +124,7 @@ class History:
         ]
 
 
-def check_acks(
-    sends: Iterable[Send], logs: Mapping[int, PartitionLog], *, trimmed: bool = False
-) -> list[Violation]:
+def check_acks(sends: Iterable[Send], logs: Mapping[int, PartitionLog], *, trimmed: bool = False) -> list[Violation]:
     """What was acked is there, where the ack said; what was refused is not."""
     found: list[Violation] = []
     places: dict[tuple[int, str], list[int]] = defaultdict(list)
@@ -137,9 +135,7 @@ def check_acks(
     for send in sends:
         offsets = places.get((send.partition, send.value), [])
         if send.outcome is Outcome.FAIL and offsets:
-            found.append(
-                Violation(Kind.ABORTED_READ, send.partition, f"{send.value} failed, is at {offsets}")
-            )
+            found.append(Violation(Kind.ABORTED_READ, send.partition, f"{send.value} failed, is at {offsets}"))
         if send.outcome is not Outcome.OK:
             continue
         log = logs.get(send.partition)
@@ -164,9 +160,7 @@ def check_acks(
     return found
 
 
-def check_log(
-    sends: Iterable[Send], logs: Mapping[int, PartitionLog], *, trimmed: bool = False
-) -> list[Violation]:
+def check_log(sends: Iterable[Send], logs: Mapping[int, PartitionLog], *, trimmed: bool = False) -> list[Violation]:
     """The log is contiguous from start to end, and holds each sent value at most once, and no other."""
     found: list[Violation] = []
     sent = {(send.partition, send.value) for send in sends}
@@ -177,9 +171,7 @@ def check_log(
         places: dict[str, int] = {}
         for record in log.records:
             if record.offset != expected:
-                found.append(
-                    Violation(Kind.GAP, partition, f"offset {expected} is followed by {record.offset}")
-                )
+                found.append(Violation(Kind.GAP, partition, f"offset {expected} is followed by {record.offset}"))
             expected = record.offset + 1
             first = places.setdefault(record.value, record.offset)
             if first != record.offset:
@@ -217,9 +209,7 @@ def check_order(sends: Iterable[Send], logs: Mapping[int, PartitionLog]) -> list
 def check_readers(seen: Mapping[str, Sequence[Record]], logs: Mapping[int, PartitionLog]) -> list[Violation]:
     """What a reader was given is still there, and it was given every offset in turn."""
     found: list[Violation] = []
-    values = {
-        (record.partition, record.offset): record.value for log in logs.values() for record in log.records
-    }
+    values = {(record.partition, record.offset): record.value for log in logs.values() for record in log.records}
     for reader, records in seen.items():
         position: dict[int, int] = {}
         for record in records:
@@ -243,8 +233,6 @@ def report(violations: Sequence[Violation], limit: int = 20) -> str:
     counts: dict[Kind, int] = defaultdict(int)
     for violation in violations:
         counts[violation.kind] += 1
-    lines = [
-        f"{len(violations)} violations: " + ", ".join(f"{kind} {n}" for kind, n in sorted(counts.items()))
-    ]
+    lines = [f"{len(violations)} violations: " + ", ".join(f"{kind} {n}" for kind, n in sorted(counts.items()))]
     lines += [f"  {v.kind} partition {v.partition}: {v.text}" for v in violations[:limit]]
     return "\n".join(lines)

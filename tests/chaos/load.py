@@ -49,9 +49,7 @@ def wait_until(condition: Callable[[], bool], timeout: float, what: str) -> None
         time.sleep(0.005)
 
 
-def create_topic(
-    bootstrap: str, topic: str, partitions: int, config: Mapping[str, str] | None = None
-) -> None:
+def create_topic(bootstrap: str, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUICK})
     wanted = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
     admin.create_topics([wanted])[topic].result(20)
@@ -129,10 +127,8 @@ class ProducerLoad:
             self.outstanding -= 1
             if error is None:
                 offset = message.offset()
-                self.history.settled(
-                    value, Outcome.OK, offset if offset is not None and offset >= 0 else None
-                )
-            else:
+                self.history.settled(value, Outcome.OK, offset if offset is not None and offset >= 0 else None)
+            elif not self._stopped.is_set():
                 # Whether the batch reached the log before the client gave up is not known.
                 self.failed.append(error)
 
@@ -169,9 +165,7 @@ class ProducerLoad:
 class ReaderLoad:
     """One consumer in a thread, reading every partition from its start and never told to reset."""
 
-    def __init__(
-        self, bootstrap: str, topic: str, partitions: int, history: History, *, name: str = "r"
-    ) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, history: History, *, name: str = "r") -> None:
         self.history, self.name = history, name
         self._consumer = Consumer(
             {
@@ -217,9 +211,7 @@ def _record(message: Message) -> Record:
     return Record(partition, offset, (value or b"").partition(b":")[0].decode())
 
 
-def read_everything(
-    bootstrap: str, topic: str, partitions: int, timeout: float = 60
-) -> dict[int, PartitionLog]:
+def read_everything(bootstrap: str, topic: str, partitions: int, timeout: float = 60) -> dict[int, PartitionLog]:
     """Each partition from its first to its last offset at the time of the call.
 
     Retention may remove the start of a partition while it is read; then the reading begins again.
@@ -245,9 +237,7 @@ def read_everything(
             return logs
 
 
-def _read_once(
-    consumer: Consumer, topic: str, partitions: int, deadline: float
-) -> dict[int, PartitionLog] | None:
+def _read_once(consumer: Consumer, topic: str, partitions: int, deadline: float) -> dict[int, PartitionLog] | None:
     bounds: dict[int, tuple[int, int]] = {}
     for index in range(partitions):
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=20)

@@ -216,9 +216,7 @@ class PowerCutFs(mfusepy.Operations):  # type: ignore[misc]
 def main() -> None:
     parser = argparse.ArgumentParser(description="mount a disk that forgets un-fsynced data on command")
     parser.add_argument("mount_point")
-    parser.add_argument(
-        "--not-strict", action="store_true", help="any sync makes all names durable, as ext4 does"
-    )
+    parser.add_argument("--not-strict", action="store_true", help="any sync makes all names durable, as ext4 does")
     parser.add_argument("--capacity-bytes", type=int, default=1 << 30)
     arguments = parser.parse_args()
     disk = PowerDisk(strict=not arguments.not_strict, capacity_bytes=arguments.capacity_bytes)

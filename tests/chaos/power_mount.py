@@ -44,9 +44,7 @@ def why_not() -> str | None:
 
 
 @contextmanager
-def mounted(
-    mount_point: Path, *, strict: bool = True, capacity_bytes: int = 1 << 30
-) -> Iterator[PowerCutMount]:
+def mounted(mount_point: Path, *, strict: bool = True, capacity_bytes: int = 1 << 30) -> Iterator[PowerCutMount]:
     """Mount a fresh disk in a process of its own; unmount and end the process at the end."""
     mount_point.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "chaos.power_cut_fs", str(mount_point)]

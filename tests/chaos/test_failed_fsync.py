@@ -86,9 +86,7 @@ def test_the_write_of_a_failed_sync_is_not_acked(broker: BrokerProcess, tmp_path
 
 
 @pytest.mark.parametrize("nth", NTH)
-def test_a_sync_that_fails_at_any_time_stops_the_broker(
-    broker: BrokerProcess, tmp_path: Path, nth: int
-) -> None:
+def test_a_sync_that_fails_at_any_time_stops_the_broker(broker: BrokerProcess, tmp_path: Path, nth: int) -> None:
     """The fault is there from the first moment: in the metadata store or a log, at the start or later."""
     acked: dict[int, str] = {}
     broker.start()

@@ -7,9 +7,7 @@ import pytest
 from chaos.history import History, Kind, Outcome, PartitionLog, Record, Send, Violation, report
 
 
-def log_of(
-    *values: str, start: int = 0, end: int | None = None, partition: int = 0
-) -> dict[int, PartitionLog]:
+def log_of(*values: str, start: int = 0, end: int | None = None, partition: int = 0) -> dict[int, PartitionLog]:
     records = [Record(partition, start + index, value) for index, value in enumerate(values)]
     return {partition: PartitionLog(start, start + len(values) if end is None else end, records)}
 
@@ -66,18 +64,12 @@ def test_what_retention_removed_is_not_lost() -> None:
         pytest.param(ABC, log_of(), {Kind.LOST}, id="everything gone"),
         pytest.param(ABC, {}, {Kind.LOST}, id="partition gone"),
         pytest.param((("a", OK, None),), log_of(), {Kind.LOST}, id="acked somewhere, gone"),
-        pytest.param(
-            (("a", OK, 1), ("b", OK, 0)), log_of("a", "b"), {Kind.MOVED}, id="acked at another offset"
-        ),
-        pytest.param(
-            (("a", OK, 0), ("b", OK, 0)), log_of("a", "b"), {Kind.DOUBLE_ACK, Kind.MOVED}, id="double ack"
-        ),
+        pytest.param((("a", OK, 1), ("b", OK, 0)), log_of("a", "b"), {Kind.MOVED}, id="acked at another offset"),
+        pytest.param((("a", OK, 0), ("b", OK, 0)), log_of("a", "b"), {Kind.DOUBLE_ACK, Kind.MOVED}, id="double ack"),
         pytest.param(ABC, log_of("a", "b", "c", "b"), {Kind.DUPLICATE}, id="written twice"),
         pytest.param((("a", FAIL, None),), log_of("a"), {Kind.ABORTED_READ}, id="refused but there"),
         pytest.param((("a", OK, 0),), log_of("a", "z"), {Kind.PHANTOM}, id="never sent"),
-        pytest.param(
-            (("a", UNKNOWN, None), ("b", UNKNOWN, None)), log_of("b", "a"), {Kind.REORDERED}, id="order"
-        ),
+        pytest.param((("a", UNKNOWN, None), ("b", UNKNOWN, None)), log_of("b", "a"), {Kind.REORDERED}, id="order"),
         pytest.param((("a", OK, 0),), log_of("a", end=3), {Kind.GAP}, id="records end before the log"),
         pytest.param(
             (("a", OK, 0), ("c", OK, 2)),

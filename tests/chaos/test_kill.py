@@ -53,9 +53,7 @@ def test_nothing_acked_is_lost_when_the_broker_is_killed(broker: BrokerProcess) 
             violations = kept.check(read_everything(broker.bootstrap, "kept", PARTITIONS))
             assert not violations, f"after kill {round_number + 1}, seed {SEED}: {report(violations)}"
             violations = trimmed.check(read_everything(broker.bootstrap, "trimmed", 1), trimmed=True)
-            assert not violations, (
-                f"trimmed, after kill {round_number + 1}, seed {SEED}: {report(violations)}"
-            )
+            assert not violations, f"trimmed, after kill {round_number + 1}, seed {SEED}: {report(violations)}"
             load.resume()
             other.resume()
         load.wait_for_acks(1)

@@ -54,9 +54,7 @@ def test_nothing_acked_is_lost_when_the_power_goes(power_mount: PowerCutMount, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["drop", "torn"])
-def test_a_topic_created_and_a_clean_stop_survive_a_cut(
-    power_mount: PowerCutMount, tmp_path: Path, kind: str
-) -> None:
+def test_a_topic_created_and_a_clean_stop_survive_a_cut(power_mount: PowerCutMount, tmp_path: Path, kind: str) -> None:
     """Besides records: a topic that was confirmed exists, and after a clean stop nothing is missing."""
     history = History()
     with BrokerProcess(power_mount.path / "data", tmp_path) as broker:

@@ -32,9 +32,7 @@ def sync_directory(path: Path) -> None:
 def in_child(code: str, path: Path) -> str:
     """Run Python in a process that ends without closing anything cleanly, as before a power cut."""
     script = f"import os, sys\npath = sys.argv[1]\n{code}\nsys.stdout.flush()\nos._exit(0)"
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(path)], check=True, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", script, str(path)], check=True, capture_output=True, text=True)
     return done.stdout.strip()
 
 

@@ -32,11 +32,7 @@ def traced_problems(
                 correlations.append(wire.last_correlation)
         assert broker.stop(30) == 0
     calls = parse(output.read_text().splitlines())
-    used = {
-        call.name
-        for call in calls
-        if call.name in SYNCS and ("/traced/" in call.path or call.name == "syncfs")
-    }
+    used = {call.name for call in calls if call.name in SYNCS and ("/traced/" in call.path or call.name == "syncfs")}
     return check_synced(calls, correlations, "/logs/traced/"), used
 
 

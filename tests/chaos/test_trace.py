@@ -28,9 +28,7 @@ def test_a_sync_between_write_and_answer_is_found() -> None:
 
 def test_split_calls_are_joined() -> None:
     begun = f'10 pwrite64(7<{LOG}>, "\\x00\\x01", 2, 0 <unfinished ...>'
-    calls = parse(
-        [begun, SYNC, "10 <... pwrite64 resumed>) = 2", "--- SIGCHLD ---", "12 +++ exited with 0 +++"]
-    )
+    calls = parse([begun, SYNC, "10 <... pwrite64 resumed>) = 2", "--- SIGCHLD ---", "12 +++ exited with 0 +++"])
     assert [(call.name, call.thread, call.started, call.ended) for call in calls] == [
         ("pwrite64", 10, 0, 2),
         ("fdatasync", 11, 1, 1),
@@ -60,9 +58,7 @@ def test_hex_paths_and_vectors_are_read() -> None:
         pytest.param((SYNC, WRITE, ANSWER), id="sync before the write"),
         pytest.param((WRITE, ANSWER, SYNC), id="sync after the answer"),
         pytest.param((WRITE, SYNC, WRITE, ANSWER), id="written again after the sync"),
-        pytest.param(
-            (WRITE, SYNC.replace(" = 0", " = -1 EIO (Input/output error)"), ANSWER), id="sync failed"
-        ),
+        pytest.param((WRITE, SYNC.replace(" = 0", " = -1 EIO (Input/output error)"), ANSWER), id="sync failed"),
         pytest.param((WRITE, SYNC.replace(" = 0", " = 0 (INJECTED)"), ANSWER), id="sync faked"),
         pytest.param((WRITE, SYNC.replace("/0/", "/1/"), ANSWER), id="another file synced"),
         pytest.param((SYNC, ANSWER), id="no write"),

@@ -10,12 +10,7 @@ from .conftest import Judges
 from .records import CODECS, Record, matches, sample
 
 WRITTEN = [(writer, codec) for writer in CLIENTS for codec in CLIENTS[writer].codecs]
-READ = [
-    (writer, codec, reader)
-    for writer, codec in WRITTEN
-    for reader in CLIENTS
-    if codec in CLIENTS[reader].codecs
-]
+READ = [(writer, codec, reader) for writer, codec in WRITTEN for reader in CLIENTS if codec in CLIENTS[reader].codecs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +20,7 @@ class Written:
 
 
 @pytest.fixture(scope="session")
-def written(
-    judges: Judges, new_topic: Callable[..., str], yesterday_ms: int
-) -> Callable[[str, str], Written]:
+def written(judges: Judges, new_topic: Callable[..., str], yesterday_ms: int) -> Callable[[str, str], Written]:
     """Each writer and codec writes its topic once, whichever reader comes first."""
     done: dict[tuple[str, str], Written] = {}
 

@@ -74,9 +74,7 @@ def test_no_time_matches_an_empty_partition(
 
 
 @pytest.mark.parametrize("reader", CLIENTS)
-def test_times_out_of_order(
-    judges: Judges, new_topic: Callable[..., str], yesterday_ms: int, reader: str
-) -> None:
+def test_times_out_of_order(judges: Judges, new_topic: Callable[..., str], yesterday_ms: int, reader: str) -> None:
     topic = new_topic("jumble")
     for seconds in (5, 3, 9, 1, 7):  # one batch each
         record = Record(b"%d" % seconds, None, (), yesterday_ms + seconds * 1000)
@@ -89,9 +87,7 @@ def test_times_out_of_order(
 
 
 @pytest.mark.parametrize("reader", [name for name, each in CLIENTS.items() if each.has_max_timestamp])
-def test_greatest_timestamp(
-    judges: Judges, new_topic: Callable[..., str], yesterday_ms: int, reader: str
-) -> None:
+def test_greatest_timestamp(judges: Judges, new_topic: Callable[..., str], yesterday_ms: int, reader: str) -> None:
     topic = new_topic("greatest")
     assert judges[reader].max_timestamp(topic, 0)[0] == NO_MATCH
     for batch in ((5, 3), (9, 1), (7, 8)):
@@ -110,9 +106,7 @@ def test_beyond_the_end_is_an_error_or_the_beginning(judges: Judges, timeline: T
 
 
 @pytest.mark.parametrize("reader", CLIENTS)
-def test_beyond_the_end_may_mean_what_comes_next(
-    judges: Judges, new_topic: Callable[..., str], reader: str
-) -> None:
+def test_beyond_the_end_may_mean_what_comes_next(judges: Judges, new_topic: Callable[..., str], reader: str) -> None:
     topic = new_topic("next")
     writer = judges["aiokafka"]
     writer.produce(topic, 0, [Record(b"old")] * 5)
@@ -135,9 +129,7 @@ def test_beyond_the_end_may_mean_what_comes_next(
 
 
 @pytest.mark.parametrize("reader", CLIENTS)
-def test_waiting_at_the_end_gets_the_next_record(
-    judges: Judges, new_topic: Callable[..., str], reader: str
-) -> None:
+def test_waiting_at_the_end_gets_the_next_record(judges: Judges, new_topic: Callable[..., str], reader: str) -> None:
     topic = new_topic("wait")
     writer = judges["aiokafka"]
     writer.produce(topic, 0, [Record(b"old")] * 3)

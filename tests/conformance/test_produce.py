@@ -48,9 +48,7 @@ def test_kcat_sends_a_mebibyte(judges: Judges, new_topic: Callable[..., str]) ->
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("writer", CLIENTS)
-def test_every_level_of_acknowledgement(
-    judges: Judges, new_topic: Callable[..., str], writer: str, acks: str
-) -> None:
+def test_every_level_of_acknowledgement(judges: Judges, new_topic: Callable[..., str], writer: str, acks: str) -> None:
     records = numbered(50)
     topic = new_topic(f"acks-{acks}")
     offsets = judges[writer].produce(topic, 0, records, acks=acks)
@@ -107,9 +105,7 @@ def test_log_append_time(
 
 
 @pytest.mark.parametrize("writer", CLIENTS)
-def test_writers_take_turns_on_one_partition(
-    judges: Judges, new_topic: Callable[..., str], writer: str
-) -> None:
+def test_writers_take_turns_on_one_partition(judges: Judges, new_topic: Callable[..., str], writer: str) -> None:
     topic = new_topic("turns")
     expected: list[Record] = []
     for name in (writer, *CLIENTS):

@@ -43,9 +43,7 @@ def producer_id(wire: Wire) -> int:
     return answer.producer_id
 
 
-def test_a_partition_out_of_range_is_refused_alone(
-    wire: Wire, new_topic: Callable[..., str], now_ms: int
-) -> None:
+def test_a_partition_out_of_range_is_refused_alone(wire: Wire, new_topic: Callable[..., str], now_ms: int) -> None:
     topic = new_topic("range", partitions=2)
     one = batch([b"a", b"b"], timestamp_ms=now_ms)
     answers = wire.produce(topic, {0: one, 99: one})
@@ -72,9 +70,7 @@ def test_a_damaged_batch_is_refused(wire: Wire, new_topic: Callable[..., str], n
     assert wire.produce(topic, {0: batch([b"a"], timestamp_ms=now_ms)})[0].base_offset == 0
 
 
-def test_a_repeated_batch_is_not_written_twice(
-    wire: Wire, new_topic: Callable[..., str], now_ms: int
-) -> None:
+def test_a_repeated_batch_is_not_written_twice(wire: Wire, new_topic: Callable[..., str], now_ms: int) -> None:
     topic, own = new_topic("repeat"), producer_id(wire)
     batches = [batch([b"%d" % n] * 3, producer=(own, 0, 3 * n), timestamp_ms=now_ms) for n in range(5)]
     for number, each in enumerate(batches):
@@ -106,9 +102,7 @@ def test_producer_ids_differ(wire: Wire) -> None:
     assert len({producer_id(wire) for _ in range(20)}) == 20
 
 
-def test_fetch_inside_a_batch_gets_the_whole_batch(
-    wire: Wire, new_topic: Callable[..., str], now_ms: int
-) -> None:
+def test_fetch_inside_a_batch_gets_the_whole_batch(wire: Wire, new_topic: Callable[..., str], now_ms: int) -> None:
     topic = new_topic("inside")
     for base in (0, 10, 20):
         one = batch([b"v" * 50] * 10, timestamp_ms=now_ms)
@@ -118,9 +112,7 @@ def test_fetch_inside_a_batch_gets_the_whole_batch(
         assert base_offsets(wire.fetch(topic, 0, offset).records or b"")[:1] == [base]
 
 
-def test_fetch_limit_below_one_batch_still_moves_on(
-    wire: Wire, new_topic: Callable[..., str], now_ms: int
-) -> None:
+def test_fetch_limit_below_one_batch_still_moves_on(wire: Wire, new_topic: Callable[..., str], now_ms: int) -> None:
     topic = new_topic("limit")
     for base in (0, 10):
         one = batch([b"v" * 1000] * 10, timestamp_ms=now_ms)

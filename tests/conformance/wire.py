@@ -73,9 +73,7 @@ class Wire:
         """Whether the broker ends the connection."""
         return self._stream.read(1) == b""
 
-    def produce(
-        self, topic: str, batches: dict[int, bytes], acks: int = -1
-    ) -> dict[int, PartitionProduceResponse]:
+    def produce(self, topic: str, batches: dict[int, bytes], acks: int = -1) -> dict[int, PartitionProduceResponse]:
         answer = self.ask(produce_request(topic, batches, acks), ProduceResponse)
         return {each.index: each for each in answer.responses[0].partition_responses}
 
@@ -122,9 +120,7 @@ def wait_for_leaders(bootstrap: str, topic: str, partitions: int) -> None:
                 assert time.monotonic() < deadline, f"{topic} [{partition}]: {error!r}"
 
 
-def batch(
-    values: list[bytes], *, producer: tuple[int, int, int] = NO_PRODUCER, timestamp_ms: int = 1
-) -> bytes:
+def batch(values: list[bytes], *, producer: tuple[int, int, int] = NO_PRODUCER, timestamp_ms: int = 1) -> bytes:
     """A record batch v2 as aiokafka builds it; `producer` is (id, epoch, first sequence)."""
     producer_id, epoch, sequence = producer
     builder = DefaultRecordBatchBuilder(2, 0, 0, producer_id, epoch, sequence, 1 << 20)

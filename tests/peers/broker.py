@@ -48,9 +48,7 @@ class Broker:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-                raise BrokerError(
-                    f"{self.name} ignored SIGTERM for {STOP_TIMEOUT_S:.0f} s\n{tail(self.log)}"
-                ) from None
+                raise BrokerError(f"{self.name} ignored SIGTERM for {STOP_TIMEOUT_S:.0f} s\n{tail(self.log)}") from None
         return self.process.returncode
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from .broker import Broker, BrokerError, answers_metadata, free_ports, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
+# The two delays: with Kafka's own, a deleted topic keeps its files for a minute and more.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -21,6 +22,8 @@ controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={data}
 num.partitions={partitions}
+log.segment.delete.delay.ms=200
+log.initial.task.delay.ms=200
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
 transaction.state.log.replication.factor=1

@@ -114,7 +114,8 @@ class Partition:
         return log.read(offset, limit, max_bytes, at_least_one)
 
     def _advance(self) -> None:
-        assert self.log is not None
+        if self.log is None:
+            return  # deleted while its last round was under way
         visible = self.log.visible_end
         if visible > self.high_watermark:
             self.high_watermark = visible

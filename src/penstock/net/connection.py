@@ -152,6 +152,7 @@ class Connection:
                 frame = self._buffer.next()
                 if frame is None:
                     break
+                self.frame_since = -1.0
                 answer = Answer(self)
                 self._answers.append(answer)
                 session.handle(frame, answer)
@@ -220,6 +221,8 @@ class Connection:
         """Frames that were received before the pause come first."""
         if self._transport is None or self._paused:
             return
+        self.active_at = self._clock.monotonic()  # the pause was ours: what the peer owes is due from now
+        self.frame_since = -1.0
         self._pump()
         if not self._paused and self._transport is not None:
             self._transport.resume_reading()

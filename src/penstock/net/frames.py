@@ -4,12 +4,14 @@ A frame is handed out as a view of the buffer: it dies when the handler returns.
 end and no further, so that the next one begins at the start of the buffer and nothing has to be moved.
 """
 
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
 
 _LENGTH = Struct(">i")
 SMALL_BYTES = 4 * 1024
 _GROWN_BYTES = 256 * 1024
 _KEPT_BYTES = 4 << 20  # a buffer larger than this is given back as soon as it is empty
+_MAPPED_BYTES = 1 << 20  # from here on a page costs memory when bytes arrive in it, not when a length claims it
 
 
 class FrameError(ValueError):
@@ -33,7 +35,7 @@ class FrameBuffer:
         self._full = 0
 
     def _take(self, size: int) -> None:
-        self._buffer = bytearray(size)
+        self._buffer = bytearray(size) if size < _MAPPED_BYTES else mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
         self._view = memoryview(self._buffer)
 
     @property

@@ -143,7 +143,7 @@ class TcpTransport:
         """What the event loop's transport held has left."""
         if self._queue:
             self._send()
-        else:
+        if not self._queue:
             self._receiver.drained()
 
     def pause_reading(self) -> None:

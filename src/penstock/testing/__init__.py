@@ -10,3 +10,7 @@ disk_tree.py        what that disk holds: durable and pending pages and names, w
 memory_network.py   the network port without sockets: seeded chunks and delays, back-pressure, resets
 memory_metadata.py  the metadata port in a dictionary
 """
+
+from penstock.testing.embedded import EmbeddedBroker, embedded_broker
+
+__all__ = ["EmbeddedBroker", "embedded_broker"]

@@ -285,9 +285,6 @@ def _survivor(directory: DirectoryNode, random: Random) -> DirectoryNode:
     left = DirectoryNode()
     for name, node in sorted(directory.durable.items(), key=lambda item: item[0]):
         kept: Node
-        if isinstance(node, FileNode):
-            kept = FileNode(node.after_power_cut(random))
-        else:
-            kept = _survivor(node, random)
+        kept = FileNode(node.after_power_cut(random)) if isinstance(node, FileNode) else _survivor(node, random)
         left.names[name] = left.durable[name] = kept
     return left

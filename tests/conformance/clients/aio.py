@@ -73,9 +73,7 @@ class AioClient(Client):
 
         return _run(work())
 
-    def read(
-        self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none"
-    ) -> list[Received]:
+    def read(self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none") -> list[Received]:
         async def work() -> list[Received]:
             place = TopicPartition(topic, partition)
             received: list[Received] = []

@@ -51,9 +51,7 @@ class Client(ABC):
         """Send the records in order and wait for all; returns their offsets as the client reports them."""
 
     @abstractmethod
-    def read(
-        self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none"
-    ) -> list[Received]:
+    def read(self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none") -> list[Received]:
         """Read `count` records by assign and seek.
 
         Args:

@@ -80,9 +80,7 @@ class ConfluentClient(Client):
             raise TimeoutError(f"{left} records were not delivered")
         return [offsets[position] for position in range(len(records))]
 
-    def read(
-        self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none"
-    ) -> list[Received]:
+    def read(self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none") -> list[Received]:
         consumer = self._consumer("error" if reset == "none" else reset)
         received: list[Received] = []
         deadline = time.monotonic() + DEADLINE_S
@@ -113,9 +111,7 @@ class ConfluentClient(Client):
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
         consumer = self._consumer("error")
         try:
-            found = consumer.offsets_for_times(
-                [TopicPartition(topic, partition, timestamp_ms)], timeout=DEADLINE_S
-            )[0]
+            found = consumer.offsets_for_times([TopicPartition(topic, partition, timestamp_ms)], timeout=DEADLINE_S)[0]
         finally:
             consumer.close()
         if found.error is not None:

@@ -82,9 +82,7 @@ class JavaClient(Client):
         answer = self._ask("produce", topic=topic, partition=partition, config=config, records=packed)
         return list(answer["offsets"])
 
-    def read(
-        self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none"
-    ) -> list[Received]:
+    def read(self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none") -> list[Received]:
         answer = self._ask("read", topic=topic, partition=partition, offset=offset, count=count, reset=reset)
         received = [
             Received(

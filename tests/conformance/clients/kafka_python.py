@@ -67,9 +67,7 @@ class KafkaPythonClient(Client):
         finally:
             producer.close(DEADLINE_S)
 
-    def read(
-        self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none"
-    ) -> list[Received]:
+    def read(self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none") -> list[Received]:
         consumer = self._consumer(reset)
         place = TopicPartition(topic, partition)
         received: list[Received] = []
@@ -152,9 +150,7 @@ class KafkaPythonClient(Client):
             allow_auto_create_topics=False,
         )
 
-    def _ask(
-        self, question: Callable[[KafkaConsumer, TopicPartition], int], topic: str, partition: int
-    ) -> int:
+    def _ask(self, question: Callable[[KafkaConsumer, TopicPartition], int], topic: str, partition: int) -> int:
         consumer = self._consumer("none")
         try:
             return question(consumer, TopicPartition(topic, partition))

@@ -63,9 +63,7 @@ class KcatClient(Client):
         end = self.latest(topic, partition)
         return list(range(end - len(records), end))
 
-    def read(
-        self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none"
-    ) -> list[Received]:
+    def read(self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none") -> list[Received]:
         policy = "error" if reset == "none" else reset
         arguments = ["-C", "-t", topic, "-p", str(partition), "-o", str(offset), "-c", str(count), "-q"]
         arguments += ["-u", "-f", _FORMAT, "-X", f"topic.auto.offset.reset={policy}"]
@@ -96,9 +94,7 @@ class KcatClient(Client):
 
     def topics(self) -> dict[str, int]:
         listing = self._run(["-L"]).decode()
-        return {
-            name: int(count) for name, count in re.findall(r'topic "([^"]+)" with (\d+) partitions', listing)
-        }
+        return {name: int(count) for name, count in re.findall(r'topic "([^"]+)" with (\d+) partitions', listing)}
 
     def _run(self, arguments: list[str], stdin: bytes = b"") -> bytes:
         command = ["kcat", "-b", self.bootstrap, *arguments]

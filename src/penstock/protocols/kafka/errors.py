@@ -46,6 +46,8 @@ KAFKA_CODES: Final[dict[Code, int]] = {
     Code.LIMIT_EXCEEDED: 44,  # POLICY_VIOLATION
 }
 
+_LONGEST_TEXT = 500  # a peer's own values are quoted in it, once per partition
+
 
 def kafka_code(error: PenstockError) -> int:
     return KAFKA_CODES[error.code]
@@ -53,4 +55,5 @@ def kafka_code(error: PenstockError) -> int:
 
 def describe(error: PenstockError) -> str:
     """The text for a client: what is wrong, and the way out if there is one."""
-    return f"{error}; {error.help}" if error.help else str(error)
+    text = f"{error}; {error.help}" if error.help else str(error)
+    return text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 3] + "..."

@@ -104,13 +104,21 @@ class KafkaSession:
             raise PeerError(f"{module.API.name} request of {len(frame)} bytes; allowed: {_LARGEST_SMALL_REQUEST}")
         schema = schema_of(module.API.name, version, "request")
         start = skip_client_id(frame, position, flexible=schema.flexible)
+        key = b""
+        if module is metadata:
+            topics = self._context.engine.topics
+            body = self._context.metadata_answers.get(topics.revision, version, frame[start:])
+            if body is not None:
+                self._send(module.API, version, correlation_id, body, answer)
+                return
+            key = bytes(frame[start:])
         request = decode(schema, frame, start)
         handler: Handle = module.handle
         result = handler(self._context, request, version)
         if isinstance(result, dict):
             self._reply(module.API, version, correlation_id, result, answer)
             return
-        work = self._finish(cast(Awaitable[Fields], result), module.API, version, correlation_id, answer, stats)
+        work = self._finish(cast(Awaitable[Fields], result), module.API, version, correlation_id, answer, stats, key)
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -123,18 +131,26 @@ class KafkaSession:
         correlation_id: int,
         answer: Answer,
         stats: RequestStats,
+        key: bytes,
     ) -> None:
         try:
-            self._reply(api, version, correlation_id, await result, answer)
+            fields = await result
+            body = self._reply(api, version, correlation_id, fields, answer)
+            if key and not any(topic["error_code"] for topic in fields["topics"]):
+                self._context.metadata_answers.put(self._context.engine.topics.revision, version, key, body)
         except Exception:  # noqa: BLE001 - a bug of ours must cost this connection only
             stats.errors += 1
             log_.limited("bug").exception("request failed", api=api.name, version=version, peer=self._connection.peer)
             self._connection.abort()
 
-    def _reply(self, api: Api, version: int, correlation_id: int, fields: Fields, answer: Answer) -> None:
-        schema = schema_of(api.name, version, "response")
-        body = encode(schema, fields)
-        flexible = schema.flexible and api is not api_versions.API  # whose header never changes (KIP-511)
+    def _reply(self, api: Api, version: int, correlation_id: int, fields: Fields, answer: Answer) -> bytes:
+        body = encode(schema_of(api.name, version, "response"), fields)
+        self._send(api, version, correlation_id, body, answer)
+        return body
+
+    def _send(self, api: Api, version: int, correlation_id: int, body: bytes, answer: Answer) -> None:
+        flexible = schema_of(api.name, version, "response").flexible
+        flexible = flexible and api is not api_versions.API  # whose header never changes (KIP-511)
         answer.send((encode_response_head(correlation_id, len(body), flexible=flexible) + body,))
 
     def _wrong_version(self, api: Api, version: int, correlation_id: int, answer: Answer) -> None:

@@ -52,10 +52,13 @@ class _Recovery:
         self.options = options
         self.now_ms = now_ms
         self.state_known = True
+        self.durable_end = 0
+        """Offsets below it were durable once, so no crash explains that one is missing."""
         self.out = Recovered([], LogState())
 
     def run(self, expected_end: int | None) -> Recovered:
         self._load_state()
+        self.durable_end = max(self.durable_end, expected_end or 0)
         names = self._tidy_names()
         for at, name in enumerate(names[:-1]):
             following = int(names[at + 1])
@@ -63,6 +66,7 @@ class _Recovery:
             self.out.segments.append(segment)
             if segment.next_offset != following:
                 if not segment.sealed:
+                    self._refuse_loss(segment.next_offset)
                     self._set_aside(names[at + 1 :])
                     break
                 self._note(f"{segment.path} ends before offset {segment.next_offset}, the next begins at {following}")
@@ -73,12 +77,7 @@ class _Recovery:
             self.out.segments.append(self._new_segment(self.out.state.log_start))
         self._reopen_last()
         end = self.out.segments[-1].next_offset
-        if expected_end is not None and end < expected_end:
-            raise PenstockError(
-                Code.CORRUPT_LOG,
-                f"{self.directory} ends at offset {end}, but was closed cleanly at {expected_end}",
-                help="a segment file was removed or shortened: restore it from a replica or backup",
-            )
+        self._refuse_loss(end)
         self.out.state.log_start = max(self.out.state.log_start, self.out.segments[0].base)
         self._rebuild_producers(end)
         self._sync()
@@ -94,6 +93,16 @@ class _Recovery:
             self.state_known = False
         else:
             self.out.state = state
+            self.durable_end = max(state.producers_at, state.log_start)  # saved after what lies below was synced
+
+    def _refuse_loss(self, end: int) -> None:
+        """Raise rather than go on with a log that ends before what was durable once."""
+        if end < self.durable_end:
+            raise PenstockError(
+                Code.CORRUPT_LOG,
+                f"{self.directory} has good batches up to offset {end} only, but {self.durable_end} were durable",
+                help="a segment file was removed, shortened or damaged: restore it from a replica or backup",
+            )
 
     def _tidy_names(self) -> list[str]:
         """Segment names in order, after leftovers of an interrupted step are finished or removed."""
@@ -143,6 +152,9 @@ class _Recovery:
     def _rescan(self, segment: Segment, *, sealed: bool, next_base: int) -> Segment:
         card, file, problem = self._scan_from(segment, self._checkpoint(segment))
         if problem and not sealed:
+            if card.next_offset < next_base:
+                self._refuse_loss(card.next_offset)
+            self._note(f"{segment.path}: {problem} at byte {card.size}; what follows is cut off")
             self._cut(segment, file, card)
         elif problem:
             self._note(f"{segment.path}: {problem} at byte {card.size}; offsets from {card.next_offset} are refused")
@@ -163,6 +175,7 @@ class _Recovery:
         prefix = self._checkpoint(segment)
         card, file, problem = self._scan_from(segment, prefix)
         if problem:
+            self._refuse_loss(card.next_offset)
             self._note(f"{segment.path}: {problem} at byte {card.size}; what follows is cut off")
             self._cut(segment, file, card)
         segment.take_card(card)
@@ -233,6 +246,7 @@ class _Recovery:
             kept = self.disk.open(f"{self.directory}/{segment.name}.{card.size}.cut", create=True)
             kept.truncate(0)
             kept.write_at(tail, 0)
+            self.disk.sync_files([kept])
             kept.close()
         self.out.cut_bytes += size - card.size
         file.truncate(card.size)
@@ -242,10 +256,11 @@ class _Recovery:
         for name in names:
             path = f"{self.directory}/{name}{LOG_SUFFIX}"
             self._note(f"{path} does not continue the log; set aside")
-            self.disk.rename(path, f"{self.directory}/{name}.0.cut")
+            # Cards first: one left behind would be taken for that of a later segment with the same base.
             for suffix in (INDEX_SUFFIX, CHECKPOINT_SUFFIX):
                 if self.disk.exists(f"{self.directory}/{name}{suffix}"):
                     self.disk.unlink(f"{self.directory}/{name}{suffix}")
+            self.disk.rename(path, f"{self.directory}/{name}.0.cut")
 
     def _reopen_last(self) -> None:
         """The last segment is the one that is written: if it was sealed, it goes on being written."""
@@ -271,7 +286,7 @@ class _Recovery:
         state.epochs.cut_to(end + 1)
         if not self.state_known:
             state.epochs = LeaderEpochs()
-        if not self.state_known or state.producers_at > end:
+        if not self.state_known:
             state.producers, state.producers_at = Producers(), state.log_start
         start_offset = state.producers_at
         for segment in self.out.segments:

@@ -66,10 +66,11 @@ def _problem(header: Header, room: int, next_offset: int, epochs: LeaderEpochs |
         return f"a batch has offset {header.base_offset}, expected {next_offset}"
     if header.record_count <= 0 or header.last_offset_delta < header.record_count - 1:
         return "a batch's record count does not fit its offsets"
-    if epochs is None:
+    expected = -1 if epochs is None else epochs.at(header.base_offset)
+    if expected < 0:  # to be rebuilt, or below the log start, where epochs are forgotten
         return "a leader epoch falls" if header.leader_epoch < last_epoch else None
-    if header.leader_epoch != epochs.at(header.base_offset):
-        return f"a batch has leader epoch {header.leader_epoch}, expected {epochs.at(header.base_offset)}"
+    if header.leader_epoch != expected:
+        return f"a batch has leader epoch {header.leader_epoch}, expected {expected}"
     return None
 
 

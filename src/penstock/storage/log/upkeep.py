@@ -6,6 +6,7 @@ a card is saved after the bytes it describes are synced; the new log start is sa
 
 import errno
 
+from penstock.errors import Code, PenstockError
 from penstock.ports.disk import Disk
 from penstock.storage.checked_file import save_all
 from penstock.storage.log import state as states
@@ -46,14 +47,15 @@ class Upkeep:
                 idle = now_ms - log.last_append_ms >= CHECKPOINT_MS
                 if not log.closed and (grown >= CHECKPOINT_BYTES or (grown and idle)):
                     await self._shelf.disk.run(save_all, self._shelf.disk, await self._snapshot(log))
-                await self._expire(log, now_ms, settled)
+                if not log.closed:
+                    await self._expire(log, now_ms, settled)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise  # a full disk may delay upkeep; anything else stops the broker
 
-    async def _seal(self, log: Log) -> None:
+    async def _seal(self, log: Log, *, closing: bool = False) -> None:
         """Save the cards of segments that will not change any more."""
-        while log.unsealed and not log.closed:
+        while log.unsealed and (closing or not log.closed):
             segment = log.unsealed[0]
             if log.durable_end < segment.next_offset:
                 await self._shelf.committer.commit(log)
@@ -71,6 +73,7 @@ class Upkeep:
         After it an unclean stop costs only the tail written since.
         """
         async with log.tending:
+            await self._seal(log, closing=True)
             return await self._snapshot(log)
 
     async def _snapshot(self, log: Log) -> dict[str, bytes]:
@@ -96,6 +99,8 @@ class Upkeep:
     async def delete_records(self, log: Log, offset: int) -> None:
         """Move the log start up to `offset`, durably, and drop segments that lie wholly below it."""
         async with log.tending:
+            if log.closed:
+                raise PenstockError(Code.NOT_AVAILABLE, f"{log.name} is closed")
             await self._move_start(log, offset)
 
     async def _expire(self, log: Log, now_ms: int, settled: int) -> None:
@@ -170,7 +175,7 @@ def _seal_blocking(disk: Disk, segment: Segment, state: dict[str, bytes]) -> Non
 
 
 def _remove(disk: Disk, segment: Segment) -> None:
-    for path in (segment.index_path, segment.path):
+    for path in (segment.index_path, segment.checkpoint_path, segment.path):
         if disk.exists(path):
             disk.unlink(path)
 

@@ -6,7 +6,7 @@ fields the version has. Produce and Fetch are the exception: they read and write
 """
 
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.engine.engine import Engine
@@ -33,6 +33,31 @@ class Api:
     newest: int
 
 
+class Answers:
+    """Encoded answers that stay right until the topics change, by request: 10,000 partitions take 0.2 s to encode."""
+
+    __slots__ = ("_by_request", "_revision")
+    _CAPACITY = 64
+    _LARGEST_REQUEST = 64 * 1024
+
+    def __init__(self) -> None:
+        self._by_request: dict[tuple[int, bytes], bytes] = {}
+        self._revision = -1
+
+    def get(self, revision: int, version: int, request: memoryview) -> bytes | None:
+        if revision != self._revision:
+            self._by_request.clear()
+            self._revision = revision
+        return self._by_request.get((version, bytes(request))) if len(request) <= self._LARGEST_REQUEST else None
+
+    def put(self, revision: int, version: int, request: bytes, body: bytes) -> None:
+        if revision != self._revision or len(request) > self._LARGEST_REQUEST:
+            return
+        if len(self._by_request) >= self._CAPACITY:
+            self._by_request.pop(next(iter(self._by_request)))
+        self._by_request[version, request] = body
+
+
 @dataclass(slots=True)
 class Context:
     """What handlers need besides the request."""
@@ -44,6 +69,7 @@ class Context:
     port: int
     auto_create: bool
     fetch_sessions: "FetchSessions"
+    metadata_answers: Answers = field(default_factory=Answers)
 
 
 class Handle(Protocol):

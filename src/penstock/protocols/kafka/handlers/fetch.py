@@ -24,6 +24,7 @@ API = Api(1, "fetch", 4, 18)
 _LONGEST_WAIT_MS = 5 * 60 * 1000
 _LARGEST_ANSWER = 64 << 20
 _WARM_BYTES = 1 << 20
+_NAME_BYTES = 250  # one more than a name may have, so what is cut to it is unknown all the same
 
 
 class Fetch:
@@ -147,7 +148,7 @@ class Fetch:
         if self._version >= fetch_codec.IDS_FROM:
             partition = topics.partition_by_id(UUID(bytes=wanted.topic), wanted.index)
         else:
-            partition = topics.partition(wanted.topic.decode("utf-8", "replace"), wanted.index)
+            partition = topics.partition(wanted.topic[:_NAME_BYTES].decode("utf-8", "replace"), wanted.index)
         partition.check_epoch(wanted.leader_epoch)
         return partition
 
@@ -192,9 +193,14 @@ class Fetch:
             return
         self._task = None
         if not self._over:
-            self._look(last_look=self._deadline is None and self._request.max_wait_ms <= 0)
+            self._look(last_look=self._is_late())
 
     # --- waiting
+
+    def _is_late(self) -> bool:
+        if self._deadline is None:
+            return self._request.max_wait_ms <= 0
+        return self._deadline.when() <= asyncio.get_running_loop().time()
 
     def _park(self) -> None:
         loop = asyncio.get_running_loop()

@@ -25,6 +25,8 @@ from penstock.protocols.kafka.handlers import Api, Context
 API = Api(0, "produce", 3, 13)
 FLEXIBLE_FROM = 9
 _IDS_FROM = 13
+_MAX_ELEMENTS = 20_000  # topics and partitions of one request; a broker has 10,000 partitions at most
+_NAME_BYTES = 250  # one more than a name may have, so what is cut to it is unknown all the same
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -69,7 +71,8 @@ def _decode_flexible(frame: memoryview, position: int, version: int) -> Produced
     position += 6
     topic_count, position = read_uvarint(frame, position)
     topics = []
-    for _ in range(_claimed(topic_count - 1, frame, position)):
+    room = _MAX_ELEMENTS - _claimed(topic_count - 1, frame, position, _MAX_ELEMENTS)
+    for _ in range(topic_count - 1):
         if version >= _IDS_FROM:
             size = 16
         else:
@@ -79,7 +82,8 @@ def _decode_flexible(frame: memoryview, position: int, version: int) -> Produced
         position += size
         count, position = read_uvarint(frame, position)
         partitions = []
-        for _ in range(_claimed(count - 1, frame, position)):
+        room -= _claimed(count - 1, frame, position, room)
+        for _ in range(count - 1):
             index = _I32.unpack_from(frame, position)[0]
             size, position = read_uvarint(frame, position + 4)
             records = None if size == 0 else _slice(frame, position, size - 1)
@@ -100,14 +104,16 @@ def _decode_old(frame: memoryview, position: int) -> Produced:
     topic_count = _I32.unpack_from(frame, position + 6)[0]
     position += 10
     topics = []
-    for _ in range(_claimed(topic_count, frame, position)):
+    room = _MAX_ELEMENTS - _claimed(topic_count, frame, position, _MAX_ELEMENTS)
+    for _ in range(topic_count):
         size = _I16.unpack_from(frame, position)[0]
         topic = _slice(frame, position + 2, size)
         position += 2 + size
         count = _I32.unpack_from(frame, position)[0]
         position += 4
         partitions = []
-        for _ in range(_claimed(count, frame, position)):
+        room -= _claimed(count, frame, position, room)
+        for _ in range(count):
             index = _I32.unpack_from(frame, position)[0]
             size = _I32.unpack_from(frame, position + 4)[0]
             position += 8
@@ -124,8 +130,8 @@ def _slice(frame: memoryview, position: int, size: int) -> memoryview:
     return frame[position : position + size]
 
 
-def _claimed(count: int, frame: memoryview, position: int) -> int:
-    if not 0 <= count <= len(frame) - position:
+def _claimed(count: int, frame: memoryview, position: int, room: int) -> int:
+    if not 0 <= count <= min(len(frame) - position, room):
         raise PeerError(f"{count} elements claimed, {len(frame) - position} bytes left")
     return count
 
@@ -178,7 +184,7 @@ def _append(
         if version >= _IDS_FROM:
             partition = topics.partition_by_id(UUID(bytes=topic), index)
         else:
-            partition = topics.partition(topic.decode("utf-8", "replace"), index)
+            partition = topics.partition(topic[:_NAME_BYTES].decode("utf-8", "replace"), index)
         if request.acks not in (ACKS_ALL, 0, 1):
             return (
                 Result(index, errors.INVALID_REQUIRED_ACKS, -1, -1, -1, "acks must be -1, 0 or 1"),
