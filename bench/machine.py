@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import psutil
 from tests.peers.kafka import jars
 
 from bench.subject import KAFKA_HEAP
@@ -31,6 +32,11 @@ def facts(data_directory: Path) -> dict[str, Any]:
         "kafka": f"{jars().name.removeprefix('kafka-')}, heap {KAFKA_HEAP}",
         "librdkafka": _first_line("pkg-config", "--modversion", "rdkafka"),
     }
+
+
+def busy_percent() -> float:
+    """How much of all cores other work takes, over two seconds."""
+    return float(psutil.cpu_percent(interval=2.0))
 
 
 def revision() -> str:

@@ -180,7 +180,7 @@ GROUPS: dict[str, Measure] = {
 def measure_floor(directory: Path, scale: Scale) -> dict[str, float]:
     """The C program that only receives, writes and sends back."""
     settle(directory, scale.megabytes)
-    found = native.run("floor", directory / "floor.dat", scale.megabytes * MEGABYTE)
+    found = native.run("floor", str(directory / "floor.dat"), scale.megabytes * MEGABYTE)
     return {
         "produce": scale.megabytes / found["in_s"],
         "consume": scale.megabytes / found["out_s"],

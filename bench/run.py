@@ -14,11 +14,15 @@ from tests.peers.broker import BrokerError
 
 from bench import machine, report
 from bench.native import CACHE, NativeError
-from bench.rows import GROUPS, Scale, measure_floor, settle, warm_up
+from bench.rows import GROUPS, ROWS, Scale, measure_floor, settle, warm_up
 from bench.subject import BROKERS, start
 
 # tmpfs would measure memory where the brokers promise a disk.
 _NOT_DISKS = {"tmpfs", "ramfs"}
+# Below these a median means little, and Kafka is measured before its JVM has compiled its hot paths.
+MIN_ROUNDS = 3
+MIN_PASSES = 4
+BUSY_PERCENT = 10.0
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -65,15 +69,20 @@ def run_round(options: argparse.Namespace, scale: Scale, directory: Path, number
     return found
 
 
+def complete(options: argparse.Namespace) -> bool:
+    """Whether the run may stand among the results: everything, often enough for a median, warm."""
+    whole = set(options.only) == set(GROUPS) and set(options.brokers) == set(BROKERS)
+    return whole and options.output is None and options.rounds >= MIN_ROUNDS and options.warm_passes >= MIN_PASSES
+
+
 def save(result: dict[str, Any], options: argparse.Namespace) -> Path:
-    """A complete run goes among the results and renews the page; any other one stays out of them."""
-    complete = not options.quick and set(options.only) == set(GROUPS) and set(options.brokers) == set(BROKERS)
+    """A complete run goes among the results and renews the page; any other one stays out of both."""
     stamp = time.strftime("%Y-%m-%d-%H%M", time.gmtime())
     name = f"{stamp}-{result['machine']['revision'].rstrip('+')}.json"
-    target: Path = options.output or (report.RESULTS if complete else CACHE) / name
+    target: Path = options.output or (report.RESULTS if complete(options) else CACHE) / name
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(result, indent=1) + "\n")
-    if complete:
+    if complete(options):
         report.PAGE.parent.mkdir(parents=True, exist_ok=True)
         report.PAGE.write_text(report.page(result))
     return target
@@ -85,10 +94,15 @@ def main() -> int:
         sys.stderr.write(f"{options.directory} is no disk; choose another with --directory\n")
         return 2
     scale = Scale(options.megabytes, options.warm_passes, options.latency_seconds)
+    busy_percent = machine.busy_percent()
+    if busy_percent > BUSY_PERCENT:
+        sys.stderr.write(f"other work takes {busy_percent:.0f} % of this machine: the figures will be off\n")
+    if not complete(options):
+        sys.stderr.write("a partial run: shows that it works, judges nothing, leaves docs/benchmarks.md alone\n")
     directory = Path(tempfile.mkdtemp(prefix="bench-", dir=options.directory))
     result: dict[str, Any] = {
         "command": " ".join([".venv/bin/python -m bench.run", *sys.argv[1:]]),
-        "machine": machine.facts(directory),
+        "machine": machine.facts(directory) | {"busy before": f"{busy_percent:.0f} %"},
         "scale": {"rounds": options.rounds, **asdict(scale)},
         "rounds": [],
     }
@@ -106,7 +120,7 @@ def main() -> int:
     target = save(result, options)
     sys.stdout.write(report.table(result) + "\n")
     sys.stderr.write(f"{target}\n")
-    missed = [row.title for row in report.ROWS if "miss" in report.verdict(result, row)]
+    missed = [row.title for row in ROWS if "miss" in report.verdict(result, row)]
     return 1 if options.check and missed else 0
 
 

@@ -109,12 +109,17 @@ class ProducerLoad:
             self.history.errors.append(Violation(Kind.PRODUCER_FATAL, -1, str(error)))
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
-            if self._paused.is_set() or self.outstanding >= self._window:
-                self._producer.poll(0.01)
-                continue
-            self._send()
-            self._producer.poll(0)
+        try:
+            while not self._stopped.is_set():
+                if self._paused.is_set() or self.outstanding >= self._window:
+                    self._producer.poll(0.01)
+                    continue
+                self._send()
+                self._producer.poll(0)
+        except (KafkaException, BufferError) as problem:
+            # What is outstanding stays unknown; the check goes on with what is known.
+            self.history.errors.append(Violation(Kind.PRODUCER_FATAL, -1, str(problem)))
+            self._stopped.set()
 
     def _send(self) -> None:
         value = f"{self.name}-{self._sequence}"
@@ -133,13 +138,7 @@ class ProducerLoad:
                 self.failed.append(error)
 
         payload = f"{value}:".ljust(self._value_bytes, "x").encode()
-        try:
-            self._producer.produce(self.topic, payload, partition=partition, on_delivery=delivered)
-        except (KafkaException, BufferError) as problem:
-            self.outstanding -= 1
-            self.history.settled(value, Outcome.FAIL)
-            self.history.errors.append(Violation(Kind.PRODUCER_FATAL, partition, str(problem)))
-            self._stopped.set()
+        self._producer.produce(self.topic, payload, partition=partition, on_delivery=delivered)
 
     def settle(self, timeout: float = 30) -> None:
         """Stop sending new values and wait until each one sent has its outcome."""

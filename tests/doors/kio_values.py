@@ -32,7 +32,7 @@ def entity_of(api: str, version: int, direction: str) -> type:
     return getattr(module, "".join(word.capitalize() for word in api.split("_")) + direction.capitalize())
 
 
-def _unwrapped(kind: Any) -> tuple[Any, bool]:
+def unwrapped(kind: Any) -> tuple[Any, bool]:
     """A type without its None, and whether it had one."""
     if get_origin(kind) in (UnionType, Union):
         return next(option for option in get_args(kind) if option is not NoneType), True
@@ -77,14 +77,14 @@ def random_entity(random: Random, entity: type, *, depth: int = 0) -> Any:
     """An instance of a kio class with anything its fields may hold, defaults now and then."""
     values = {}
     for field in fields(entity):
-        kind, nullable = _unwrapped(field.type)
+        kind, nullable = unwrapped(field.type)
         tagged = "tag" in field.metadata
         if tagged and random.random() < 0.5:
             values[field.name] = field.default
         elif nullable and not tagged and random.random() < 0.3:
             values[field.name] = None
         elif get_origin(kind) is tuple:
-            element, _ = _unwrapped(get_args(kind)[0])
+            element, _ = unwrapped(get_args(kind)[0])
             size = random.choice((0, 1, 2, 3)) if depth or random.random() < 0.95 else 150
             values[field.name] = tuple(_one(random, element, field, depth) for _ in range(size))
         else:

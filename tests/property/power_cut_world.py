@@ -10,13 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.simulated_broker import Broker, Stored, append, batch_of, read_all, read_some
+
 from penstock.engine.partition import Partition
 from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_metadata import MemoryStore
 from penstock.testing.virtual_clock import VirtualClock, VirtualLoop
-from tests.simulated_broker import Broker, Stored, append, batch_of, read_all, read_some
 
 _NAMES = ("orders", "clicks", "logs")
 _LIVE, _GONE, _UNSURE = "live", "gone", "unsure"

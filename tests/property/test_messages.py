@@ -3,11 +3,11 @@
 import random
 
 import pytest
+from tests.doors.kio_values import entity_of, plain, random_entity, read, write
 
 from penstock.net.connection import PeerError
 from penstock.protocols.kafka.messages import Message, decode, encode, schema_of
 from penstock.protocols.kafka.session import APIS
-from tests.doors.kio_values import entity_of, plain, random_entity, read, write
 
 ROUNDS = 25
 BY_SCHEMA = [api for api in APIS if api.name not in ("produce", "fetch")]  # those two have codecs of their own

@@ -7,10 +7,10 @@ import os
 from random import Random
 
 import pytest
-
-from penstock.testing.virtual_clock import run_virtual
 from tests.property.power_cut_world import World
 from tests.simulated_broker import small_blocks
+
+from penstock.testing.virtual_clock import run_virtual
 
 SEEDS = int(os.environ.get("SEEDS", "1000"))
 CHUNKS = 10

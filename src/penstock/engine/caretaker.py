@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from penstock.observe.logs import get_logger
 from penstock.ports.clock import Clock
@@ -16,7 +17,7 @@ class Caretaker:
     """Runs until cancelled.
 
     Retention counts time by the monotonic clock from start-up on: a wall clock that jumps while the broker runs never
-    makes records old.
+    makes records old. Nor does one that jumps back and stamps new records with an old time: the earlier of both counts.
     """
 
     def __init__(
@@ -43,12 +44,13 @@ class Caretaker:
     async def run(self) -> None:
         next_round = self._clock.monotonic()
         while True:
-            pause = max(0.0, next_round - self._clock.monotonic())
-            try:
-                await asyncio.wait_for(self._wake.wait(), pause)
-            except TimeoutError:
+            if self._clock.monotonic() >= next_round:
                 next_round = self._clock.monotonic() + self._every_ms / 1000
                 await self._round()
+            # Not wait_for: until Python 3.12 it may swallow the cancellation that ends this task.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, next_round - self._clock.monotonic())):
+                    await self._wake.wait()
             self._wake.clear()
             rolled, self._rolled = self._rolled, {}
             for log in rolled.values():
@@ -66,4 +68,4 @@ class Caretaker:
         if abs(jump) > _JUMP_MS and not self._alarmed:
             self._alarmed = True
             log_.error("wall clock jumped; retention keeps to the time since start", jump_ms=jump)
-        return steady
+        return min(steady, self._clock.now_ms())

@@ -7,6 +7,7 @@ topic or an intent means that metadata was lost, and the broker refuses to start
 """
 
 import asyncio
+import errno
 from collections.abc import Callable, Mapping
 from uuid import UUID
 
@@ -79,6 +80,7 @@ class Engine:
         self._upkeep = Upkeep(self._shelf)
         self._caretaker = Caretaker(self._upkeep, clock, self._open_logs, upkeep_ms)
         self._changing = asyncio.Lock()
+        self._emptying = asyncio.Lock()
 
     # --- life
 
@@ -205,7 +207,10 @@ class Engine:
                 return Topic(name, record.topic_id, config, [])
             intent = orjson.dumps({"topic": name, "id": str(record.topic_id)})
             await self._store.transact(put={f"{CREATING}{record.topic_id}": intent})
-            made = await self._disk.run(self._make_logs, name, record)
+            try:
+                made = await self._disk.run(self._make_logs, name, record)
+            except OSError as error:
+                raise await self._undo_creation(name, record, error) from error
             await self._store.transact(
                 expect={TOPICS + name: 0},
                 put={TOPICS + name: record.encode()},
@@ -218,6 +223,20 @@ class Engine:
                 topic.partitions.append(partition)
             self.topics.add(topic)
             return topic
+
+    async def _undo_creation(self, name: str, record: TopicRecord, error: OSError) -> PenstockError:
+        """Take away what was made of a topic, so that nothing of it is found by the next one of that name."""
+        try:
+            if error.errno != errno.EEXIST:  # then it is not ours to take away
+                await self._disk.run(self._directory.remove_topic, name, record.topic_id)
+        except OSError as second:
+            self._fail(second)  # the next start will do it
+        else:
+            await self._store.transact(delete=[f"{CREATING}{record.topic_id}"])
+            self._tasks.spawn(self._empty_removed(), f"remove {name}")
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        code = Code.STORAGE_FULL if full else Code.STORAGE_FAILED
+        return PenstockError(code, f"cannot create topic {name!r}: {error}")
 
     def _make_logs(self, name: str, record: TopicRecord) -> list[Recovered]:
         config = make_config(record.settings, self._defaults)
@@ -251,7 +270,8 @@ class Engine:
         self._tasks.spawn(self._empty_removed(), f"remove {topic.name}")
 
     async def _empty_removed(self) -> None:
-        await self._disk.run(self._directory.empty_removed)
+        async with self._emptying:
+            await self._disk.run(self._directory.empty_removed)
 
     async def _open_topic(self, name: str, record: TopicRecord, clean_ends: Mapping[str, int]) -> None:
         config = make_config(record.settings, self._defaults)
@@ -313,7 +333,12 @@ class Engine:
                 Code.OFFSET_OUT_OF_RANGE,
                 f"{log.name}: cannot delete up to {offset}; allowed: {log.log_start} to {partition.high_watermark}",
             )
-        await self._upkeep.delete_records(log, target)
+        try:
+            await self._upkeep.delete_records(log, target)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                self._fail(error)
+            raise PenstockError(Code.STORAGE_FULL, f"cannot note the new start of {log.name}: {error}") from error
         return log.log_start
 
 

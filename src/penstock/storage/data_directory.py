@@ -8,6 +8,7 @@ logs/{topic}/{partition}/   one log each, with `partition.meta` naming topic id 
 logs/~removed/              logs of deleted topics on their way out
 """
 
+import errno
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -44,7 +45,7 @@ class DataDirectory:
 
     def open(self) -> None:
         """Take the directory. Raises `StartupError` if it is in use or from a later release."""
-        self._disk.make_dirs(f"{self.path}/logs")
+        self._disk.make_dirs(f"{self.path}/logs/{_REMOVED}")  # now: on a full disk deleting a topic needs it
         try:
             self._lock = self._disk.lock(f"{self.path}/.lock")
         except BlockingIOError:
@@ -72,12 +73,20 @@ class DataDirectory:
         return f"{self.path}/logs/{topic}/{partition}"
 
     def create_partition(self, topic: str, topic_id: UUID, partition: int) -> str:
-        """Make a partition's directory and name its owner, durably. Harmless when it is there already."""
+        """Make a partition's directory and name its owner, durably. Harmless when it is there already.
+
+        Raises:
+            OSError: another topic's is in the way; taking it over would mix their records.
+        """
         path = self.log_path(topic, partition)
-        if not self._disk.exists(f"{path}/partition.meta"):
+        if self._disk.exists(f"{path}/partition.meta"):
+            owner = self._owner(topic, partition)
+            if owner is None or owner.topic_id != topic_id:
+                raise OSError(errno.EEXIST, "holds another topic's records", path)
+        else:
             self._disk.make_dirs(path)
-            owner = orjson.dumps({"topic": topic, "topic_id": str(topic_id), "partition": partition})
-            checked_file.save(self._disk, f"{path}/partition.meta", b"part", 1, owner)
+            note = orjson.dumps({"topic": topic, "topic_id": str(topic_id), "partition": partition})
+            checked_file.save(self._disk, f"{path}/partition.meta", b"part", 1, note)
         return path
 
     def partitions(self) -> list[PartitionDirectory]:

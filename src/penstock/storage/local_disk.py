@@ -22,7 +22,10 @@ _WORKERS = 8
 # Where one `syncfs` is known to write back and flush every dirty page of the file system and to report errors.
 # Elsewhere (FUSE, network file systems) it may be a silent no-op, so files are synced one by one.
 _SYNCFS_TYPES = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs"}
-_SYNCFS_FROM_FILES = 3  # see docs/adr/0003-sync-rounds.md for the table this number comes from
+# One `syncfs` beats many fdatasyncs, but waits for everybody's dirty pages, so few files are synced by themselves.
+# The tables these numbers come from are in docs/adr/0003-sync-rounds.md.
+_THREADS_FROM_FILES = 3
+_SYNCFS_FROM_FILES = 65
 _PROBE_STEP = 128 * 1024
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
@@ -106,6 +109,7 @@ class LocalDisk:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="penstock-disk")
+        self._sync_threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="penstock-sync")
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._syncfs_devices: dict[int, bool] = {}
         self._devices_lock = threading.Lock()
@@ -156,9 +160,11 @@ class LocalDisk:
                 if self._libc.syncfs(fd) != 0:
                     code = ctypes.get_errno()
                     raise OSError(code, os.strerror(code), "syncfs")
-            return
-        for file in files:
-            os.fdatasync(file.fileno())
+        elif len(files) >= _THREADS_FROM_FILES:
+            list(self._sync_threads.map(os.fdatasync, [file.fileno() for file in files]))
+        else:
+            for file in files:
+                os.fdatasync(file.fileno())
 
     def free_bytes(self, path: str) -> int:
         figures = os.statvfs(path)
@@ -179,6 +185,7 @@ class LocalDisk:
 
     def close(self) -> None:
         self._threads.shutdown(wait=True)
+        self._sync_threads.shutdown(wait=True)
 
     def _one_per_device(self, files: Sequence[File]) -> list[int]:
         by_device: dict[int, int] = {}

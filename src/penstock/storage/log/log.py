@@ -21,16 +21,22 @@ from penstock.observe.stats import Stats
 from penstock.ports.clock import Clock
 from penstock.ports.disk import Disk, File
 from penstock.records.batch import Header, patch_place
-from penstock.storage.log.card import Card
+from penstock.storage.checked_file import DamagedFile, save_all
+from penstock.storage.log.card import Card, block_sums
 from penstock.storage.log.commit import CommitJob, Committer
 from penstock.storage.log.options import Flush, LogOptions
 from penstock.storage.log.producers import SentBatch
+from penstock.storage.log.scan import scan
 from penstock.storage.log.segment import FilePool, FileSlice, NotReady, Segment
 from penstock.storage.log.state import LogState
 from penstock.tasks import Tasks
 
 _RECENT_BYTES = 64 << 20  # this far behind the end of the active segment, pages are taken to be in memory
 _LARGEST_SEGMENT = (1 << 32) - (1 << 28)  # positions are 32 bits in the index
+_LARGEST_SPAN = (1 << 32) - 1  # and so are offsets; one batch may claim 2**31 of them
+_ROLL_SPAN = 1 << 30
+READY_BYTES = 1 << 20
+"""What one `warm` makes ready at least, if asked for that much."""
 NEXT_NAME = "next.log"
 
 
@@ -146,7 +152,8 @@ class Log:
         segment = self.segments[-1]
         card = segment.card
         assert card is not None and leader_epoch == self.state.epochs.latest
-        if segment.size > _LARGEST_SEGMENT:
+        if segment.size > _LARGEST_SEGMENT or self.end_offset - segment.base > _LARGEST_SPAN:
+            self.want_roll()
             raise PenstockError(Code.NOT_AVAILABLE, f"{self.name} waits for a new segment file")
         base = self.end_offset
         patch_place(batch, base, leader_epoch)
@@ -183,7 +190,7 @@ class Log:
         stats.appended_bytes += size
         if not self._unsynced or self._unsynced[-1] is not segment:
             self._unsynced.append(segment)
-        if segment.size >= self.options.segment_bytes:
+        if segment.size >= self.options.segment_bytes or self.end_offset - segment.base >= _ROLL_SPAN:
             self.want_roll()
         if self.options.flush is Flush.COMMIT:
             self._shelf.committer.request(self)
@@ -226,6 +233,8 @@ class Log:
             file = await disk.run(_create_empty, disk, f"{self.directory}/{NEXT_NAME}")
         except OSError as error:
             self._rolling = False
+            if self.closed:
+                return  # the topic is deleted and its directory gone
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE):
                 raise
             return  # the old segment grows on; upkeep or the next append tries again
@@ -291,12 +300,19 @@ class Log:
         end = self._end_of(segment, card, file, limit, start, max_bytes, at_least_one)
         if end <= start:
             return None
-        if segment.unchecked and segment.is_unchecked(start, end - start):
-            raise NotReady
-        if (not segment.file or segment.size - start > _RECENT_BYTES) and not file.resident(end - start, start):
-            raise NotReady
+        if not self._is_ready(segment, file, start, end):
+            # `warm` makes the beginning ready; asking for all of a large range again would never end.
+            end = self._end_of(segment, card, file, limit, start, min(max_bytes, READY_BYTES), at_least_one)
+            if not self._is_ready(segment, file, start, end):
+                raise NotReady
         self._shelf.stats.fetched_bytes += end - start
         return FileSlice(file, start, end - start)
+
+    def _is_ready(self, segment: Segment, file: File, start: int, end: int) -> bool:
+        if segment.unchecked and segment.is_unchecked(start, end - start):
+            return False
+        is_recent = segment.file is not None and segment.size - start <= _RECENT_BYTES
+        return is_recent or file.resident(end - start, start)
 
     def segment_of(self, offset: int) -> Segment:
         """The segment that holds `offset`. Raises OFFSET_OUT_OF_RANGE or, for a hole, CORRUPT_LOG."""
@@ -321,9 +337,10 @@ class Log:
         at = bisect_right(card.positions, position) - 1
         if at >= 0 and card.offsets[at] == offset - segment.base:
             return position  # the index names this very batch
-        if segment.is_unchecked(position, self.options.index_interval_bytes):
+        walk = segment.walk_bytes(card, position)
+        if segment.is_unchecked(position, walk):
             raise NotReady
-        if not segment.file and not file.resident(self.options.index_interval_bytes, position):
+        if not segment.file and not file.resident(min(walk, READY_BYTES), position):
             raise NotReady
         return segment.find(file, offset)
 
@@ -359,7 +376,12 @@ class Log:
         """
         segment = self.segment_of(offset)
         self._shelf.stats.cold_reads += 1
-        card, file, good = await self._shelf.disk.run(self.prepare, segment, offset, max_bytes)
+        try:
+            card, file, good = await self._shelf.disk.run(self.prepare, segment, offset, max_bytes)
+        except FileNotFoundError:
+            if offset < self.log_start:
+                raise self._out_of_range(offset) from None  # retention was quicker
+            raise segment.damaged(0, "is missing") from None
         if segment.card is None:
             segment.card = card
         if segment.file is None:
@@ -369,15 +391,15 @@ class Log:
 
     def prepare(self, segment: Segment, offset: int, max_bytes: int) -> tuple[Card, File, list[int]]:
         """What `warm` does, to be run off the loop: the card, an open file, the blocks found good. Blocking."""
-        card = segment.card or segment.load_card(self._shelf.disk)
         file = segment.file or self._shelf.files.peek(segment.path) or self._shelf.files.open(segment.path)
+        card = segment.card or self._load_card(segment, file)
         if segment.card is None:
             segment.card = card
         start = card.position_before(offset)
         # The first batch may be larger than asked for and is sent whole; its length is in its header.
         good: list[int] = []
         try:
-            head = min(4 * self.options.index_interval_bytes, segment.size - start)
+            head = segment.walk_bytes(card, start)
             good += segment.check_blocks(file, start, max(head, 1))
             exact = segment.find(file, offset)
             needed = max(max_bytes, segment.batch_size_at(file, exact)) if exact < segment.size else 1
@@ -391,6 +413,25 @@ class Log:
                 self._shelf.stats.corrupt_blocks += 1
             raise
         return card, file, good
+
+    def _load_card(self, segment: Segment, file: File) -> Card:
+        """The card of a sealed segment; made again from the batches if it is damaged and they are not."""
+        try:
+            return segment.load_card(self._shelf.disk)
+        except (DamagedFile, FileNotFoundError):
+            card = Card(segment.base)
+
+            def found(header: Header, position: int) -> None:
+                interval = self.options.index_interval_bytes
+                card.add(header.base_offset, header.last_offset + 1, header.size, header.max_timestamp, interval)
+
+            result = scan(file, segment.size, 0, segment.base, self.state.epochs, found)
+            if result.problem or result.next_offset != segment.next_offset:
+                problem = result.problem or "a batch is missing"
+                raise segment.damaged(result.position, f"lost its card, and {problem}") from None
+            card.sums = block_sums(file.read_at, card.size, card.sums, 0)
+            save_all(self._shelf.disk, {segment.index_path: card.encode()})
+            return card
 
     def _out_of_range(self, offset: int) -> PenstockError:
         return PenstockError(

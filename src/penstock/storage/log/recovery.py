@@ -28,6 +28,7 @@ from penstock.storage.log.options import LogOptions
 from penstock.storage.log.producers import Producers, SentBatch
 from penstock.storage.log.scan import headers, scan
 from penstock.storage.log.segment import CHECKPOINT_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, Segment
+from penstock.storage.log.state import FILE_NAME as STATE_NAME
 from penstock.storage.log.state import LogState, load_state
 
 _KEPT_CUT_BYTES = 64 << 20
@@ -91,6 +92,8 @@ class _Recovery:
             state = None
         if state is None:
             self.state_known = False
+            if not self.out.notes and any(map(_is_segment, self.disk.list_dir(self.directory))):
+                self._note(f"{self.directory}/{STATE_NAME} is missing; rebuilt from the batches")
         else:
             self.out.state = state
             self.durable_end = max(state.producers_at, state.log_start)  # saved after what lies below was synced

@@ -1,6 +1,8 @@
 """One `.log` file: which offsets it holds, where they are, which of its blocks have been checked."""
 
+from bisect import bisect_right
 from collections import OrderedDict
+from contextlib import suppress
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -40,7 +42,8 @@ class FilePool:
     def peek(self, path: str) -> File | None:
         file = self._files.get(path)
         if file is not None:
-            self._files.move_to_end(path)
+            with suppress(KeyError):  # `prepare` looks from a worker thread; the loop may drop the file meanwhile
+                self._files.move_to_end(path)
         return file
 
     def put(self, path: str, file: File) -> None:
@@ -129,6 +132,11 @@ class Segment:
             return False
         first, last = position // BLOCK_BYTES, (position + size - 1) // BLOCK_BYTES
         return any(block in unchecked for block in range(first, last + 1))
+
+    def walk_bytes(self, card: Card, position: int) -> int:
+        """How far a walk from the indexed `position` may go: to the next indexed batch, or to the end."""
+        at = bisect_right(card.positions, position)
+        return max(1, (card.positions[at] if at < len(card.positions) else self.size) - position)
 
     def find(self, file: File, offset: int) -> int:
         """The position of the batch that holds `offset`, or of the first batch after it. Reads a few headers."""

@@ -1,0 +1,356 @@
+"""One connection: answers in order, limits that stop reading, deadlines, and a bug that costs one connection only."""
+
+import struct
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+from tests.doors.transport import RecordingLog, RecordingTransport
+
+from penstock.net import connection as connection_module
+from penstock.net.connection import Answer, Connection, Connections, Limits, PeerError
+from penstock.observe.stats import Histogram, Stats
+
+
+class HandClock:
+    """A clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+class Echo:
+    """A session that keeps its answers until told to give them."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.answers: list[Answer] = []
+        self.at_once = False
+        self.over = 0
+        self.error: Exception | None = None
+
+    def handle(self, frame: memoryview, answer: Answer) -> None:
+        self.frames.append(bytes(frame))
+        self.answers.append(answer)
+        if self.error is not None:
+            raise self.error
+        if self.at_once:
+            answer.send((bytes(frame),))
+
+    def disconnected(self) -> None:
+        self.over += 1
+
+
+class Bench:
+    """A connection with everything around it."""
+
+    def __init__(self, limits: Limits | None = None, *, taken: int | None = None) -> None:
+        self.clock, self.stats, self.session = HandClock(), Stats(), Echo()
+        self.soon: deque[Callable[[], None]] = deque()
+        self.connections = Connections(
+            limits or Limits(), self.stats, self.clock, lambda _: self.session, self.soon.append
+        )
+        self.transport = RecordingTransport(taken)
+        self.connection: Connection = self.connections.accept()
+        self.connection.connected(self.transport)
+
+    def receive(self, data: bytes) -> None:
+        """Deliver bytes as long as the connection reads."""
+        while data and self.transport.reading and not self.transport.aborted:
+            room = self.connection.get_buffer()
+            size = min(len(room), len(data))
+            room[:size] = data[:size]
+            self.connection.received(size)
+            data = data[size:]
+
+    def request(self, *frames: bytes) -> None:
+        self.receive(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
+
+    def run_soon(self) -> None:
+        while self.soon:
+            self.soon.popleft()()
+
+    def sweep_after(self, seconds: float, step: float = 1.0) -> None:
+        end = self.clock.now + seconds
+        while self.clock.now < end:
+            self.clock.now = min(self.clock.now + step, end)
+            self.connections.sweep()
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> RecordingLog:
+    recording = RecordingLog()
+    monkeypatch.setattr(connection_module, "log_", recording)
+    return recording
+
+
+def test_answers_leave_in_the_order_of_requests() -> None:
+    bench = Bench()
+    bench.request(b"1", b"2", b"3", b"4")
+    one, two, three, four = bench.session.answers
+    three.send((b"C",))
+    two.send((b"B",))
+    assert bench.transport.data == b""
+    one.send((b"A",))
+    assert bench.transport.data == b"ABC"
+    four.send((b"D",))
+    assert bench.transport.data == b"ABCD"
+    assert bench.stats.bytes_out == 4
+
+
+def test_a_skipped_answer_holds_nobody_up() -> None:
+    bench = Bench()
+    bench.request(b"1", b"2", b"3")
+    bench.session.answers[2].send((b"C",))
+    bench.session.answers[0].skip()
+    bench.session.answers[1].skip()
+    assert bench.transport.data == b"C"
+
+
+def test_an_answer_of_several_parts_is_not_mixed_with_others() -> None:
+    bench = Bench()
+    bench.request(b"1", b"2")
+    bench.session.answers[1].send((b"c", b"d"))
+    bench.session.answers[0].send((b"a", b"b"))
+    assert bench.transport.data == b"abcd"
+
+
+def test_latency_is_taken_when_the_answer_is_ready() -> None:
+    bench = Bench()
+    histogram = Histogram()
+    bench.request(b"1", b"2")
+    second = bench.session.answers[1]
+    second.time(histogram, bench.clock.now)
+    bench.clock.now += 0.02
+    second.send((b"x",))
+    bench.clock.now += 50
+    bench.session.answers[0].send((b"y",))
+    assert histogram.count == 1
+    assert histogram.total == pytest.approx(0.02)
+
+
+def test_reading_stops_at_the_limit_of_unanswered_requests_and_goes_on_at_half() -> None:
+    bench = Bench(Limits(in_flight=4))
+    bench.request(*[b"%d" % number for number in range(10)])
+    assert len(bench.session.frames) == 4
+    assert not bench.transport.reading
+    bench.session.answers[0].send((b"0",))
+    bench.run_soon()
+    assert len(bench.session.frames) == 4, "three are still unanswered"
+    bench.session.answers[1].send((b"1",))
+    bench.run_soon()
+    assert len(bench.session.frames) == 6, "received before the pause, handled after it"
+    assert not bench.transport.reading
+    for number in range(2, 10):
+        bench.session.answers[number].send((b"%d" % number,))
+        bench.run_soon()
+    assert bench.session.frames == [b"%d" % number for number in range(10)]
+    assert bench.transport.data == b"0123456789"
+    assert bench.transport.reading
+
+
+def test_answers_at_once_never_pause() -> None:
+    bench = Bench(Limits(in_flight=4))
+    bench.session.at_once = True
+    bench.request(*[b"x"] * 1000)
+    assert len(bench.session.frames) == 1000
+    assert bench.transport.reading
+
+
+def test_a_peer_that_does_not_take_its_answers_is_not_read_from() -> None:
+    bench = Bench(Limits(unsent_bytes=1000), taken=0)
+    bench.session.at_once = True
+    bench.request(*[bytes(100)] * 50)
+    handled = len(bench.session.frames)
+    assert handled == 11, "the first answer above 1000 bytes ends it"
+    assert not bench.transport.reading
+    bench.transport.unsent = 0
+    bench.connection.drained()
+    bench.run_soon()
+    assert len(bench.session.frames) == 22
+    while len(bench.session.frames) < 50:
+        bench.transport.unsent = 0
+        bench.connection.drained()
+        bench.run_soon()
+    assert bench.transport.data == bytes(100) * 50
+    assert bench.transport.reading
+
+
+def test_a_broken_protocol_closes_the_connection(log: RecordingLog) -> None:
+    bench = Bench()
+    bench.session.error = PeerError("nonsense")
+    bench.request(b"1", b"2")
+    assert bench.transport.aborted
+    assert bench.session.frames == [b"1"]
+    assert bench.session.over == 1
+    assert bench.stats.protocol_errors == 1
+    assert log.warnings[0]["reason"] == "nonsense"
+    assert not log.bugs
+
+
+def test_an_impossible_length_closes_the_connection(log: RecordingLog) -> None:
+    bench = Bench()
+    bench.receive(b"\xff\xff\xff\xffrest")
+    assert bench.transport.aborted
+    assert not log.bugs
+
+
+def test_a_bug_of_ours_closes_the_connection_and_is_logged(log: RecordingLog) -> None:
+    bench = Bench()
+    bench.session.error = ZeroDivisionError("ours")
+    bench.request(b"1")
+    assert bench.transport.aborted
+    assert len(log.bugs) == 1
+    assert "ZeroDivisionError" in log.bugs[0]
+    assert bench.stats.protocol_errors == 1
+
+
+def test_answers_after_the_end_go_nowhere() -> None:
+    bench = Bench()
+    bench.request(b"1", b"2")
+    bench.connection.disconnected()
+    assert bench.session.over == 1
+    assert bench.stats.connections_open == 0
+    for answer in bench.session.answers:
+        answer.send((b"late",))
+    assert bench.transport.sent == []
+
+
+def test_nothing_is_handled_after_the_end() -> None:
+    bench = Bench(Limits(in_flight=2))
+    bench.request(*[b"x"] * 5)
+    bench.session.answers[0].send(())
+    bench.connection.disconnected()
+    bench.session.answers[1].send(())
+    bench.run_soon()
+    assert len(bench.session.frames) == 2
+
+
+def test_connections_above_the_limit_are_refused() -> None:
+    bench = Bench(Limits(connections=1))
+    refused, transport = bench.connections.accept(), RecordingTransport()
+    refused.connected(transport)
+    assert transport.aborted
+    refused.disconnected()
+    assert (bench.stats.connections_open, bench.stats.connections_refused) == (1, 1)
+    bench.connection.disconnected()
+    again = bench.connections.accept()
+    again.connected(RecordingTransport())
+    assert (bench.stats.connections_open, bench.stats.connections_total) == (1, 2)
+
+
+def test_a_slow_request_is_closed(log: RecordingLog) -> None:
+    bench = Bench(Limits(frame_s=30))
+    bench.receive(b"\0\0\0\x10")
+    for _ in range(10):  # a byte now and then does not help
+        bench.sweep_after(2)
+        bench.receive(b"x")
+    assert not bench.transport.aborted
+    bench.sweep_after(15)
+    assert bench.transport.aborted
+    assert log.warnings[-1]["reason"] == "request came too slowly"
+
+
+def test_a_large_request_gets_more_time() -> None:
+    bench = Bench(Limits(frame_s=30, slowest_bytes_s=16 * 1024))
+    bench.receive((16 << 20).to_bytes(4, "big") + b"x")
+    bench.sweep_after(1000, 10)
+    assert not bench.transport.aborted
+    bench.sweep_after(100, 10)
+    assert bench.transport.aborted
+
+
+def test_a_busy_peer_whose_buffer_is_never_empty_is_not_slow() -> None:
+    """Every read ends in the middle of a request, as it does when requests are pipelined."""
+    bench = Bench(Limits(frame_s=30))
+    bench.session.at_once = True
+    frame = b"\0\0\0\x08abcdefgh"
+    bench.receive(frame[:5])
+    for _ in range(100):
+        bench.sweep_after(1)
+        bench.receive(frame[5:] + frame[:5])
+    assert not bench.transport.aborted
+    assert len(bench.session.frames) == 100
+    bench.sweep_after(31)
+    assert bench.transport.aborted
+
+
+def test_time_we_did_not_read_is_not_the_peers_fault() -> None:
+    bench = Bench(Limits(in_flight=2, frame_s=30))
+    bench.request(b"1", b"2")
+    assert not bench.transport.reading
+    room = bench.connection.get_buffer()
+    room[:6] = b"\0\0\0\x09ab"  # read by the system before it was told to stop
+    bench.connection.received(6)
+    bench.sweep_after(100)
+    assert not bench.transport.aborted
+    for answer in bench.session.answers:
+        answer.send(())
+    bench.run_soon()
+    bench.sweep_after(20)
+    assert not bench.transport.aborted
+    bench.receive(b"cdefghi")
+    assert bench.session.frames[-1] == b"abcdefghi"
+
+
+def test_a_peer_that_never_reads_is_closed(log: RecordingLog) -> None:
+    bench = Bench(Limits(write_stall_s=30), taken=0)
+    bench.session.at_once = True
+    bench.request(b"hello")
+    bench.sweep_after(29)
+    assert not bench.transport.aborted
+    bench.sweep_after(4)
+    assert bench.transport.aborted
+    assert log.warnings[-1]["reason"] == "peer does not read"
+    assert bench.session.over == 1
+
+
+def test_a_peer_that_reads_slowly_is_kept() -> None:
+    bench = Bench(Limits(write_stall_s=30), taken=0)
+    bench.session.at_once = True
+    bench.request(bytes(500))
+    for _ in range(100):
+        bench.sweep_after(2)
+        bench.transport.unsent -= 1
+    assert not bench.transport.aborted
+
+
+def test_an_idle_connection_shrinks_then_is_closed() -> None:
+    bench = Bench(Limits(shrink_s=5, idle_s=600))
+    bench.session.at_once = True
+    bench.request(*[bytes(60)] * 2000)
+    grown = bench.connection._buffer.size
+    bench.sweep_after(6)
+    assert bench.connection._buffer.size < grown
+    bench.sweep_after(590, 10)
+    assert not bench.transport.closed
+    bench.sweep_after(20, 10)
+    assert bench.transport.closed
+    assert not bench.transport.aborted
+
+
+def test_a_connection_that_waits_for_an_answer_is_not_idle() -> None:
+    bench = Bench(Limits(idle_s=600))
+    bench.request(b"long poll")
+    bench.sweep_after(1000, 10)
+    assert not bench.transport.closed
+
+
+def test_close_all_lets_what_is_queued_leave() -> None:
+    bench = Bench()
+    bench.connections.close_all()
+    assert bench.transport.closed
+    assert not bench.transport.aborted
+
+
+def test_peer_has_a_name_before_and_after() -> None:
+    bench = Bench()
+    assert bench.connection.peer == "test:1"
+    bench.connection.disconnected()
+    assert bench.connection.peer == "nobody"
