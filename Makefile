@@ -8,7 +8,7 @@ CACHE := .cache
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run test setup check unit conformance chaos bench soak lock clean
+.PHONY: help run test setup check bench soak docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ bench: setup ## measure beside Apache Kafka; writes bench/results and docs/bench
 
 soak: setup ## long runs: more kills, cuts and seeds (KILLS, CUTS, SEEDS)
 	@KILLS=$${KILLS:-500} CUTS=$${CUTS:-100} SEEDS=$${SEEDS:-20000} $(BIN)/python -m pytest -q --timeout 14400 tests/chaos tests/property
+
+docs: $(DEV) ## renew the reference pages made from the code
+	@$(BIN)/python scripts/make_docs.py
 
 lock: $(BIN)/uv ## renew the locked requirements from pyproject.toml
 	@$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/base.txt

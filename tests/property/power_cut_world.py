@@ -50,6 +50,8 @@ class Producer:
 class PartitionHistory:
     durable: bool
     """flush=commit: a power cut may take nothing that was acknowledged or seen."""
+    power_lost: bool = False
+    """Since the last check, on a partition that is not durable: its newest records may be gone."""
     known: dict[int, bytes] = field(default_factory=dict)
     """Values at offsets that were acknowledged or seen by a reader."""
     deleted_to: int = 0
@@ -68,7 +70,6 @@ class TopicHistory:
     name: str
     topic_id: str
     state: str
-    durable: bool
     expires: bool
     partitions: list[PartitionHistory]
 
@@ -144,7 +145,7 @@ class World:
         else:
             await _first(died, 5.0)
             self.disk = self.disk.after_power_cut()
-            self._forget_tails()
+            self._note_power_loss()
         problem = self._problem()
         if problem is not None:
             raise problem
@@ -196,12 +197,11 @@ class World:
                 raise broker.failures[0]
         return count
 
-    def _forget_tails(self) -> None:
-        """What a power cut may take: records of topics that did not ask for a sync. `check` sees what is left."""
+    def _note_power_loss(self) -> None:
+        """A power cut may take the newest records of topics that did not ask for a sync. `check` sees what is left."""
         for topic in self.history.topics.values():
-            if not topic.durable:
-                for partition in topic.partitions:
-                    partition.durable = False
+            for partition in topic.partitions:
+                partition.power_lost = not partition.durable
 
     # --- clients
 
@@ -342,7 +342,7 @@ class World:
         durable = settings["flush"] == "commit"
         histories = [PartitionHistory(durable) for _ in range(partitions)]
         self.history.topics[topic_id] = TopicHistory(
-            name, topic_id, _LIVE, durable, "retention.bytes" in settings, histories
+            name, topic_id, _LIVE, "retention.bytes" in settings, histories
         )
 
     async def _delete(self, broker: Broker, name: str) -> None:
@@ -412,7 +412,8 @@ class World:
         stored = {offset: value for offset, value in stored.items() if offset >= log.log_start}
         if list(stored) != list(range(log.log_start, log.end_offset)):
             raise Violation(f"{where}: offsets {list(stored)[:3]} to {list(stored)[-3:]}")
-        if not history.durable:
+        if history.power_lost:
+            history.power_lost = False
             lost = [offset for offset in history.known if offset >= log.end_offset]
             self.history.lost_tails += bool(lost)
             for offset in lost:
