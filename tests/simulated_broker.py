@@ -1,4 +1,4 @@
-"""An engine on a simulated disk, for tests of storage and engine: one life of a broker, and how its log is read back."""
+"""An engine on a simulated disk, for tests of storage and engine: one life of a broker, and how to read its logs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -149,7 +149,7 @@ async def read_all(partition: Partition, offset: int | None = None, max_bytes: i
         assert some, f"nothing at {position}, below the high watermark {partition.high_watermark}"
         assert some[0].header.base_offset <= position
         for batch in some:
-            assert batch.header.base_offset == position or batch is some[0] and not batches
+            assert batch.header.base_offset == position or (batch is some[0] and not batches)
             position = batch.header.last_offset + 1
         batches += some
     return batches

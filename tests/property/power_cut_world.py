@@ -6,7 +6,7 @@ in `History`: acknowledged, sent but unanswered, seen. A produce without an answ
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -87,11 +87,14 @@ class History:
     lost_tails: int = 0
 
 
+Script = Callable[["World", Broker], Awaitable[None]]
+
+
 class World:
     def __init__(self, seed: int, *, producers_per_partition: int = 2) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.disk = FaultyDisk(seed)
+        self.disk = FaultyDisk(seed, max_delay_s=self.random.choice((0.002, 0.002, 0.02)))
         self.store = MemoryStore()
         self.history = History()
         self.segment_bytes = self.random.choice((1024, 4096, 16384))
@@ -134,18 +137,40 @@ class World:
         life = process.create_task(self._guarded(self._life(broker, clean=end == "stop"), died))
         if end == "kill":
             await _first(died, self.random.uniform(0.0, 0.3))
-            self.disk.cut_power()
             self.disk = self.disk.abandon()
         elif end == "stop":
             await died.wait()
             if not life.done() or life.exception() is not None:
                 raise self._problem() or Violation("a clean stop did not finish")
-            self.disk.cut_power()
             self.disk = self.disk.after_power_cut()  # a clean stop has left nothing to lose
         else:
             await _first(died, 5.0)
             self.disk = self.disk.after_power_cut()
             self._note_power_loss()
+        self._raise_problem(broker)
+
+    async def die_at(self, operation: int, script: Script, *, power: bool) -> bool:
+        """Run a script until the n-th change of the disk, which cuts the power or kills; False if it ended before."""
+        process = self.loop.process(f"life {self.history.lives}")
+        died = asyncio.Event()
+
+        def die() -> None:
+            process.kill()
+            died.set()
+
+        self.disk.on_power_cut = die
+        self.disk.cut_power_after(operation)
+        broker = self.broker()
+        process.create_task(self._guarded(script(self, broker), died))
+        await died.wait()
+        ended = not self.disk.dead
+        self.disk = self.disk.after_power_cut() if power else self.disk.abandon()
+        if power:
+            self._note_power_loss()
+        self._raise_problem(broker)
+        return not ended
+
+    def _raise_problem(self, broker: Broker) -> None:
         problem = self._problem()
         if problem is not None:
             raise problem
@@ -155,9 +180,9 @@ class World:
     def _problem(self) -> BaseException | None:
         return self.violations[0] if self.violations else None
 
-    async def _guarded(self, work: "asyncio.Future[None] | object", died: asyncio.Event) -> None:
+    async def _guarded(self, work: Awaitable[None], died: asyncio.Event) -> None:
         try:
-            await work  # type: ignore[misc]
+            await work
         except Exception as error:
             self.violations.append(error)
             raise
@@ -215,8 +240,10 @@ class World:
             while len(history.producers) < self.producers_per_partition:
                 self.history.producers += 1
                 history.producers.append(Producer(self.history.producers, -1))
-            for producer in history.producers:
-                tasks.append(asyncio.create_task(self._produce(broker, partition, history, producer)))
+            tasks += [
+                asyncio.create_task(self._produce(broker, partition, history, producer))
+                for producer in history.producers
+            ]
             tasks.append(asyncio.create_task(self._follow(partition, history)))
         return tasks
 
@@ -229,14 +256,14 @@ class World:
         else:
             producer.unanswered.clear()  # a plain producer never knows, and never asks again
         for sequence, values in list(producer.unanswered):
-            if not self._send(partition, history, producer, sequence, values):
+            if not self.send(partition, history, producer, sequence, values):
                 return
         for _ in range(self.random.randint(5, 25)):
             if len(producer.unanswered) < 5:
                 values = producer.next_values(self.random)
                 producer.unanswered.append((producer.sequence, values))
                 producer.sequence += len(values)
-                if not self._send(partition, history, producer, *producer.unanswered[-1]):
+                if not self.send(partition, history, producer, *producer.unanswered[-1]):
                     return
             await asyncio.sleep(self.random.choice((0, 0, 0.001, 0.02)))
 
@@ -247,7 +274,7 @@ class World:
         self.history.producer_ids.add(taken)
         return taken
 
-    def _send(
+    def send(
         self, partition: Partition, history: PartitionHistory, producer: Producer, sequence: int, values: list[bytes]
     ) -> bool:
         fields = {}
@@ -319,33 +346,33 @@ class World:
             if len(topics) < 2 or action < 0.3:
                 name = self.random.choice(_NAMES)
                 if broker.engine.topics.get(name) is None:
-                    await self._create(broker, name)
+                    await self.create(broker, name, self.random.randint(1, 2), self._some_settings())
                     tasks += self._clients(broker, name)
             elif action < 0.45:
-                await self._delete(broker, self.random.choice(topics).name)
+                await self.delete(broker, self.random.choice(topics).name)
             else:
-                await self._delete_records(broker, self.random.choice(topics).name)
+                await self.delete_records(broker, self.random.choice(topics).name)
             await asyncio.sleep(self.random.uniform(0, 0.1))
 
-    async def _create(self, broker: Broker, name: str) -> None:
-        self.history.creating.add(name)
+    def _some_settings(self) -> dict[str, str]:
         flush = self.random.choice(("commit", "commit", "commit", "os", "interval"))
         settings = {"flush": flush, "flush.ms": "20"}
-        expires = self.random.random() < 0.2
-        if expires:
+        if self.random.random() < 0.2:
             settings["retention.bytes"] = "3000"
-        topic = await broker.engine.create_topic(name, self.random.randint(1, 2), settings)
+        return settings
+
+    async def create(self, broker: Broker, name: str, partitions: int, settings: dict[str, str]) -> None:
+        self.history.creating.add(name)
+        topic = await broker.engine.create_topic(name, partitions, settings)
         self._note_topic(name, str(topic.topic_id), len(topic.partitions), settings)
         self.history.creating.discard(name)
 
     def _note_topic(self, name: str, topic_id: str, partitions: int, settings: dict[str, str]) -> None:
         durable = settings["flush"] == "commit"
         histories = [PartitionHistory(durable) for _ in range(partitions)]
-        self.history.topics[topic_id] = TopicHistory(
-            name, topic_id, _LIVE, "retention.bytes" in settings, histories
-        )
+        self.history.topics[topic_id] = TopicHistory(name, topic_id, _LIVE, "retention.bytes" in settings, histories)
 
-    async def _delete(self, broker: Broker, name: str) -> None:
+    async def delete(self, broker: Broker, name: str) -> None:
         topic = broker.engine.topics.get(name)
         if topic is None:
             return
@@ -354,7 +381,7 @@ class World:
         await broker.engine.delete_topic(topic)
         history.state = _GONE
 
-    async def _delete_records(self, broker: Broker, name: str) -> None:
+    async def delete_records(self, broker: Broker, name: str) -> None:
         topic = broker.engine.topics.get(name)
         if topic is None:
             return
@@ -388,9 +415,7 @@ class World:
                 if topic.name not in self.history.creating:
                     raise Violation(f"nobody created {topic.name}")
                 self._note_topic(topic.name, topic_id, len(topic.partitions), dict(topic.config.given))
-            for partition, history in zip(
-                topic.partitions, self.history.topics[topic_id].partitions, strict=True
-            ):
+            for partition, history in zip(topic.partitions, self.history.topics[topic_id].partitions, strict=True):
                 if partition.offline is not None:
                     raise Violation(f"{topic.name}-{partition.index} is offline: {partition.offline}")
                 expires = self.history.topics[topic_id].expires

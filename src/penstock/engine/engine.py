@@ -131,21 +131,11 @@ class Engine:
             made = orjson.dumps({"id": str(new_uuid(self._randomness))})
             on_disk = await self._disk.run(self._directory.partitions)
             if on_disk:
-                raise self._metadata_lost(on_disk)
+                raise self._directory.metadata_lost(on_disk)
             await self._store.transact(expect={"cluster": 0}, put={"cluster": made})
             entry = await self._store.get("cluster")
             assert entry is not None
         self.cluster_id = orjson.loads(entry.value)["id"]
-
-    def _metadata_lost(self, found: list[PartitionDirectory]) -> StartupError:
-        names = sorted({partition.topic for partition in found})
-        shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
-        return StartupError(
-            f"{self._directory.path}/logs holds {len(found)} partitions ({shown}) that {self._directory.metadata_path} "
-            f"knows nothing of: its metadata is lost or from another broker. Nothing was changed. Restore "
-            f"{self._directory.metadata_path} from a backup, or move those topic "
-            "directories out of logs/ to go on without them"
-        )
 
     def _check_owners(self, on_disk: list[PartitionDirectory], records: Mapping[str, TopicRecord]) -> None:
         strangers = []
@@ -155,7 +145,7 @@ class Engine:
             if record is None or not known or partition.partition >= record.partitions:
                 strangers.append(partition)
         if strangers:
-            raise self._metadata_lost(strangers)
+            raise self._directory.metadata_lost(strangers)
 
     async def _finish_intents(self) -> None:
         """Undo creations and finish deletions that a crash cut short."""

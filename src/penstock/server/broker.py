@@ -70,7 +70,7 @@ class Broker:
         app = create_app(not_ready=self._not_ready, summary=self._summary, scrape=exposition.render, stats=self.stats)
         self._http = HttpDoor(*config.listeners.http, app)
         await self._http.start()
-        self._store = await EmbeddedStore.open(f"{self._directory.metadata_path}/metadata.db")
+        self._store = await self._open_store()
         self._engine = Engine(
             disk=self._disk,
             clock=self._clock,
@@ -87,6 +87,14 @@ class Broker:
         self._recovered = True
         await self._listen(self._engine)
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def _open_store(self) -> EmbeddedStore:
+        path = f"{self._directory.metadata_path}/metadata.db"
+        if not await self._disk.run(self._disk.exists, path):
+            orphans = await self._disk.run(self._directory.partitions)
+            if orphans:  # found before an empty store is made, so that nothing is touched
+                raise self._directory.metadata_lost(orphans)
+        return await EmbeddedStore.open(path)
 
     async def _listen(self, engine: Engine) -> None:
         config = self._config

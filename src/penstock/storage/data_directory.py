@@ -102,6 +102,16 @@ class DataDirectory:
                         found.append(owner)
         return found
 
+    def metadata_lost(self, unknown: list[PartitionDirectory]) -> StartupError:
+        """Why a broker must not start on partitions its metadata knows nothing of, and the way out."""
+        names = sorted({partition.topic for partition in unknown})
+        shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+        return StartupError(
+            f"{self.path}/logs holds {len(unknown)} partitions ({shown}) that {self.metadata_path} knows nothing of: its "
+            f"metadata is lost or from another broker. Nothing was changed. Restore {self.metadata_path} from a backup, "
+            "or move those topic directories out of logs/ to go on without them"
+        )
+
     def _owner(self, topic: str, partition: int) -> PartitionDirectory | None:
         path = self.log_path(topic, partition)
         try:

@@ -166,7 +166,7 @@ def test_answers_at_once_never_pause() -> None:
 def test_a_peer_that_does_not_take_its_answers_is_not_read_from() -> None:
     bench = Bench(Limits(unsent_bytes=1000), taken=0)
     bench.session.at_once = True
-    bench.request(*[bytes(100)] * 50)
+    bench.request(*[bytes(100)] * 35)
     handled = len(bench.session.frames)
     assert handled == 11, "the first answer above 1000 bytes ends it"
     assert not bench.transport.reading
@@ -174,11 +174,11 @@ def test_a_peer_that_does_not_take_its_answers_is_not_read_from() -> None:
     bench.connection.drained()
     bench.run_soon()
     assert len(bench.session.frames) == 22
-    while len(bench.session.frames) < 50:
+    for _ in range(2):
         bench.transport.unsent = 0
         bench.connection.drained()
         bench.run_soon()
-    assert bench.transport.data == bytes(100) * 50
+    assert bench.transport.data == bytes(100) * 35
     assert bench.transport.reading
 
 
@@ -259,7 +259,8 @@ def test_a_slow_request_is_closed(log: RecordingLog) -> None:
 
 def test_a_large_request_gets_more_time() -> None:
     bench = Bench(Limits(frame_s=30, slowest_bytes_s=16 * 1024))
-    bench.receive((16 << 20).to_bytes(4, "big") + b"x")
+    bench.receive((16 << 20).to_bytes(4, "big"))
+    bench.receive(b"x")
     bench.sweep_after(1000, 10)
     assert not bench.transport.aborted
     bench.sweep_after(100, 10)
