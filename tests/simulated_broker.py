@@ -1,10 +1,10 @@
 """An engine on a simulated disk, for tests of storage and engine: one life of a broker, and how to read its logs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from penstock.engine.engine import Engine
@@ -19,7 +19,7 @@ from penstock.records.record import iterate_batch
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.log.log import Appended
 from penstock.storage.log.segment import NotReady
-from penstock.testing.virtual_clock import VirtualClock
+from penstock.testing.virtual_clock import VirtualClock, run_virtual
 
 ACKS_ALL = -1
 HUGE = 1 << 30
@@ -161,6 +161,17 @@ async def wait_for(condition: Callable[[], object], limit_s: float = 60.0) -> No
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, "the condition never came true"
         await asyncio.sleep(0.01)
+
+
+def virtual(function: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Make a test of a coroutine function, run in virtual time."""
+
+    def test() -> None:
+        run_virtual(function, 7)
+
+    test.__name__ = function.__name__
+    test.__doc__ = function.__doc__
+    return test
 
 
 @contextmanager

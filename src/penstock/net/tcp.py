@@ -17,6 +17,9 @@ from penstock.ports.network import Listener, Receiver, Transport
 
 _SENDFILE_STEP = 1 << 20  # bytes per turn of the loop, so that one reader does not hold up the others
 _BACKLOG = 1024
+# Between processes of one machine a small send buffer keeps the bytes in the cache until the peer copies them: reading
+# 1 GB took 0.18 instead of 0.29 broker CPU-s and a third less time. Elsewhere the kernel sizes it by round trip.
+_LOOPBACK_SEND_BYTES = 256 * 1024
 
 
 class _Range:
@@ -187,6 +190,8 @@ class _Stream(asyncio.BufferedProtocol):
         own: socket.socket | None = transport.get_extra_info("socket")
         if own is not None:
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if _is_loopback(transport.get_extra_info("peername")):
+                own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LOOPBACK_SEND_BYTES)
         self._transport = TcpTransport(cast(asyncio.Transport, transport), self._receiver)
         self._receiver.connected(cast(Transport, self._transport))
 
@@ -210,6 +215,11 @@ class _Stream(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.lost()
         self._receiver.disconnected()
+
+
+def _is_loopback(peer: object) -> bool:
+    host = str(peer[0]) if isinstance(peer, tuple) else ""
+    return host.startswith("127.") or host == "::1"
 
 
 class _TcpListener:

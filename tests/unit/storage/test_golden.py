@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.golden.make import START_MS, make_engine
 
 from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.engine import Engine
@@ -15,7 +16,6 @@ from penstock.records.record import iterate_batch
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.local_disk import LocalDisk
 from penstock.storage.log.segment import NotReady
-from tests.golden.make import START_MS, make_engine
 
 GOLDEN = sorted((Path(__file__).parents[2] / "golden").glob("v*"))
 

@@ -419,6 +419,7 @@ class Log:
         try:
             return segment.load_card(self._shelf.disk)
         except (DamagedFile, FileNotFoundError):
+            self._shelf.stats.corrupt_blocks += 1
             card = Card(segment.base)
 
             def found(header: Header, position: int) -> None:

@@ -1,0 +1,482 @@
+"""The engine: topics made and deleted durably, starts and stops, refusals that touch nothing."""
+
+import errno
+
+import pytest
+from tests.simulated_broker import (
+    Broker,
+    append,
+    batch_of,
+    produce,
+    read_all,
+    running,
+    virtual,
+    wait_for,
+)
+
+from penstock.engine.topics import CREATING, REMOVING, TOPICS
+from penstock.errors import Code, PenstockError, StartupError
+from penstock.testing.faulty_disk import FaultyDisk
+from penstock.testing.memory_metadata import MemoryStore
+from penstock.testing.virtual_clock import VirtualClock
+
+SMALL = {"segment.bytes": "1024"}
+
+
+class Machine:
+    """A device, a metadata store and a clock, on which one broker lives after the other."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.disk = FaultyDisk(seed)
+        self.store = MemoryStore()
+        self.clock = VirtualClock()
+        self.lives = 0
+
+    def broker(self, **options: object) -> Broker:
+        self.lives += 1
+        return Broker(self.disk, self.store, self.clock, seed=self.lives, **options)  # type: ignore[arg-type]
+
+    def files(self, path: str = "data") -> dict[str, bytes]:
+        found = {}
+        for name in self.disk.list_dir(path):
+            inner = f"{path}/{name}"
+            if self.disk.is_dir(inner):
+                found.update(self.files(inner))
+            else:
+                file = self.disk.open(inner)
+                found[inner] = file.read_at(file.size(), 0)
+        return found
+
+
+async def some_records(broker: Broker, topic: str = "t", count: int = 5) -> None:
+    partition = broker.partition(topic)
+    for number in range(count):
+        await produce(partition, batch_of([b"%d" % number + b"." * 300], broker.clock))
+
+
+async def values(broker: Broker, topic: str = "t", index: int = 0) -> list[bytes]:
+    batches = await read_all(broker.partition(topic, index))
+    return [value.split(b".")[0] for batch in batches for _, value in batch.records]
+
+
+# --- starting and stopping
+
+
+@virtual
+async def test_a_clean_stop_costs_no_scan_and_no_epoch() -> None:
+    machine = Machine()
+    async with running(machine.broker(defaults=SMALL)) as broker:
+        topic = await broker.engine.create_topic("t", 3)
+        await some_records(broker, count=12)
+        cluster_id, epoch = broker.engine.cluster_id, topic.partitions[0].leader_epoch
+    machine.disk = machine.disk.after_power_cut()  # a clean stop leaves nothing to lose
+    async with running(machine.broker(defaults=SMALL)) as broker:
+        assert broker.engine.cluster_id == cluster_id
+        assert broker.stats.recovered_bytes == 0
+        assert broker.partition("t").leader_epoch == epoch
+        assert await values(broker) == [b"%d" % number for number in range(12)]
+        again = broker.engine.topics.get("t")
+        assert again is not None and (again.topic_id, len(again.partitions)) == (topic.topic_id, 3)
+        await some_records(broker)
+
+
+@virtual
+async def test_a_crash_begins_a_new_leader_epoch() -> None:
+    machine = Machine()
+    broker = machine.broker()
+    await broker.start()
+    await broker.engine.create_topic("t")
+    await some_records(broker, count=2)
+    for life in (1, 2):
+        machine.disk = machine.disk.abandon()
+        broker = machine.broker()
+        await broker.start()
+        partition = broker.partition("t")
+        assert partition.leader_epoch == life
+        await some_records(broker, count=1)
+    headers = [batch.header for batch in await read_all(partition)]
+    assert [header.leader_epoch for header in headers] == [0, 0, 1, 2]
+    assert partition.end_of_epoch(0) == (0, 2)
+    assert partition.end_of_epoch(1) == (1, 3)
+    assert partition.end_of_epoch(9) == (2, 4)
+    for epoch, code in ((1, Code.FENCED_LEADER_EPOCH), (3, Code.UNKNOWN_LEADER_EPOCH)):
+        with pytest.raises(PenstockError) as refused:
+            partition.check_epoch(epoch)
+        assert refused.value.code is code
+    partition.check_epoch(2)
+    partition.check_epoch(-1)
+
+
+@virtual
+async def test_stopping_seals_what_has_rolled() -> None:
+    machine = Machine()
+    async with running(machine.broker(defaults=SMALL, upkeep_ms=10**9)) as broker:
+        await broker.engine.create_topic("t")
+        await some_records(broker, count=20)
+        log = broker.partition("t").opened()
+        log.on_rolled = lambda: None
+        await some_records(broker, count=4)
+    names = machine.disk.list_dir("data/logs/t/0")
+    logs = [name for name in names if name.endswith(".log")]
+    assert len([name for name in names if name.endswith(".index")]) == len(logs) - 1
+    async with running(machine.broker(defaults=SMALL)) as broker:
+        assert broker.stats.recovered_bytes == 0
+
+
+@virtual
+async def test_stopping_in_the_middle_of_everything_loses_nothing() -> None:
+    for seed in range(20):
+        machine = Machine(seed)
+        broker = machine.broker(defaults=SMALL, upkeep_ms=1)
+        await broker.start()
+        partition = (await broker.engine.create_topic("t")).partitions[0]
+        for number in range(30):
+            append(partition, batch_of([b"%d" % number + b"." * 200], machine.clock))
+            if number % (seed + 2) == 0:
+                await machine.disk.run(lambda: None)
+        await broker.stop()
+        assert broker.failures == []
+        with pytest.raises(PenstockError):
+            append(partition, batch_of([b"late"], machine.clock))
+        machine.disk = machine.disk.after_power_cut()
+        async with running(machine.broker(defaults=SMALL)) as again:
+            assert await values(again) == [b"%d" % number for number in range(30)]
+
+
+# --- topics
+
+
+@virtual
+async def test_topics_survive_a_power_cut() -> None:
+    machine = Machine()
+    broker = machine.broker()
+    await broker.start()
+    await broker.engine.create_topic("a", 2, {"flush": "os", "segment.bytes": "2048"})
+    await broker.engine.create_topic("b")
+    topic = broker.engine.topics.get("b")
+    assert topic is not None
+    await broker.engine.delete_topic(topic)
+    machine.disk = machine.disk.after_power_cut()
+    async with running(machine.broker()) as broker:
+        assert [(topic.name, len(topic.partitions)) for topic in broker.engine.topics] == [("a", 2)]
+        assert broker.partition("a").config.given == {"flush": "os", "segment.bytes": "2048"}
+        assert broker.partition("a").config.log.segment_bytes == 2048
+
+
+@virtual
+async def test_what_cannot_be_created_leaves_nothing() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        engine = broker.engine
+        await engine.create_topic("t")
+        before = machine.files()
+        for name, partitions, settings, code in (
+            ("t", 1, {}, Code.TOPIC_EXISTS),
+            ("a/b", 1, {}, Code.INVALID_TOPIC),
+            ("..", 1, {}, Code.INVALID_TOPIC),
+            ("", 1, {}, Code.INVALID_TOPIC),
+            ("x" * 250, 1, {}, Code.INVALID_TOPIC),
+            ("n", 0, {}, Code.INVALID_PARTITIONS),
+            ("n", 10_001, {}, Code.INVALID_PARTITIONS),
+            ("n", 10_000, {}, Code.LIMIT_EXCEEDED),
+            ("n", 1, {"retention.ms": "soon"}, Code.INVALID_CONFIG),
+        ):
+            with pytest.raises(PenstockError) as refused:
+                await engine.create_topic(name, partitions, settings)
+            assert refused.value.code is code
+        made = await engine.create_topic("n", 2, {}, validate_only=True)
+        assert made.name == "n"
+        assert engine.topics.get("n") is None
+        assert machine.files() == before
+        assert await machine.store.list(CREATING) == []
+
+
+@virtual
+async def test_a_deleted_topic_is_gone_for_everybody() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        topic = await broker.engine.create_topic("t")
+        partition = topic.partitions[0]
+        await some_records(broker)
+        answered, woken = [], []
+        from penstock.engine.waiters import AckWait
+
+        done = append(partition, batch_of([b"x"], machine.clock))
+        wait = AckWait(lambda: answered.append(True))
+        partition.waiters.add_ack(done.last_offset, wait)
+        wait.arrive()
+        partition.waiters.add_reader(lambda: woken.append(True))
+        await broker.engine.delete_topic(topic)
+        assert answered and woken
+        for use in (lambda: append(partition, batch_of([b"x"], machine.clock)), partition.opened):
+            with pytest.raises(PenstockError) as refused:
+                use()
+            assert refused.value.code is Code.UNKNOWN_TOPIC
+        with pytest.raises(PenstockError):
+            await broker.engine.delete_topic(topic)
+        again = await broker.engine.create_topic("t")
+        assert again.topic_id != topic.topic_id
+        assert await values(broker) == []
+        await wait_for(lambda: machine.disk.list_dir("data/logs/~removed") == [])
+        assert await machine.store.list(REMOVING) == []
+
+
+@virtual
+async def test_a_creation_that_finds_no_room_is_undone_and_can_be_tried_again() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        machine.disk.fail("write_at", errno.ENOSPC, path_contains="t/1/", when=2)
+        with pytest.raises(PenstockError) as refused:
+            await broker.engine.create_topic("t", 3)
+        assert refused.value.code is Code.STORAGE_FULL
+        assert broker.engine.topics.get("t") is None
+        assert not machine.disk.exists("data/logs/t")
+        assert await machine.store.list(CREATING) == []
+        await broker.engine.create_topic("t", 3)
+        await some_records(broker)
+    async with running(machine.broker()) as broker:
+        assert len(await values(broker)) == 5
+
+
+@virtual
+async def test_deleting_while_upkeep_is_at_work() -> None:
+    for seed in range(15):
+        machine = Machine(seed)
+        async with running(machine.broker(defaults=SMALL, upkeep_ms=1)) as broker:
+            topic = await broker.engine.create_topic("t", 2, {"retention.bytes": "1000", "flush": "os"})
+            for _ in range(40):
+                for partition in topic.partitions:
+                    append(partition, batch_of([b"." * 300], machine.clock))
+                await machine.disk.run(lambda: None)
+            await broker.engine.delete_topic(topic)
+            await broker.engine.create_topic("t")
+            await machine.disk.run(lambda: None)
+
+
+# --- intents
+
+
+@virtual
+async def test_what_a_crash_interrupted_is_finished_at_the_next_start() -> None:
+    """Cut at every operation of a creation and of a deletion: afterwards the topic is there or gone, never in between."""
+    for work, states in (("create", set()), ("delete", set())):
+        for operation in range(1, 100):
+            machine = Machine(operation)
+            broker = machine.broker()
+            await broker.start()
+            topic = await broker.engine.create_topic("t", 2) if work == "delete" else None
+            process_over = []
+            machine.disk.on_power_cut = lambda over=process_over: over.append(True)
+            machine.disk.cut_power_after(operation)
+            with pytest.raises(BaseException, match=r"power|never") if operation < 90 else pytest.raises(BaseException):
+                if topic is None:
+                    await broker.engine.create_topic("t", 2)
+                else:
+                    await broker.engine.delete_topic(topic)
+                raise RuntimeError("never cut")
+            if not process_over:
+                break
+            machine.disk = machine.disk.after_power_cut()
+            again = machine.broker()
+            await again.start()
+            found = again.engine.topics.get("t")
+            states.add(found is not None)
+            assert await machine.store.list(CREATING) == []
+            assert await machine.store.list(REMOVING) == []
+            if found is None:
+                assert machine.disk.list_dir("data/logs/~removed") == []
+                await again.engine.create_topic("t", 2)
+            else:
+                assert all(partition.offline is None for partition in found.partitions)
+            await some_records(again, count=1)
+        assert operation > 4
+        assert states == ({False} if work == "create" else {False}), (work, states)
+
+
+# --- refusals
+
+
+@virtual
+async def test_lost_metadata_stops_the_start_and_nothing_is_touched() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        await broker.engine.create_topic("t", 2)
+        await some_records(broker)
+    kept, machine.store = machine.store, MemoryStore()
+    broker = machine.broker()
+    await machine.disk.run(broker.directory.open)
+    before = machine.files()
+    with pytest.raises(StartupError, match="2 partitions") as refused:
+        await broker.engine.start()
+    assert "backup" in str(refused.value) and "data/meta" in str(refused.value)
+    assert machine.files() == before
+    assert await machine.store.list("") == []
+    # With the metadata back, everything is there.
+    machine.store, machine.disk = kept, machine.disk.abandon()
+    async with running(machine.broker()) as broker:
+        assert len(await values(broker)) == 5
+
+
+@virtual
+async def test_metadata_of_another_broker_stops_the_start() -> None:
+    machine, other = Machine(), Machine(2)
+    async with running(machine.broker()) as broker:
+        await broker.engine.create_topic("t")
+    async with running(other.broker()) as broker:
+        await broker.engine.create_topic("t")
+        await broker.engine.create_topic("u")
+    machine.store, machine.disk = other.store, machine.disk.abandon()
+    before = machine.files("data/logs")
+    with pytest.raises(StartupError, match="t"):
+        await machine.broker(upkeep_ms=77).start()
+    assert machine.files("data/logs") == before
+
+
+@virtual
+async def test_a_stranger_among_the_topics_stops_the_start() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        await broker.engine.create_topic("t")
+        await broker.engine.create_topic("stranger")
+    await machine.store.transact(delete=[TOPICS + "stranger"])
+    machine.disk = machine.disk.abandon()
+    before = machine.files("data/logs")
+    with pytest.raises(StartupError, match="stranger"):
+        await machine.broker().start()
+    assert machine.files("data/logs") == before
+
+
+@virtual
+async def test_one_missing_partition_is_offline_and_the_others_serve() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        await broker.engine.create_topic("t", 3)
+        await some_records(broker)
+    machine.disk = machine.disk.abandon()
+    machine.disk.remove_tree("data/logs/t/1")
+    for _ in range(2):
+        async with running(machine.broker()) as broker:
+            with pytest.raises(PenstockError, match="data/logs/t/1 is missing") as refused:
+                broker.partition("t", 1).opened()
+            assert refused.value.code is Code.CORRUPT_LOG
+            assert len(await values(broker)) == 5
+            await produce(broker.partition("t", 2), batch_of([b"x"], machine.clock))
+        assert not machine.disk.exists("data/logs/t/1"), "an empty log must not take its place"
+
+
+@virtual
+async def test_a_damaged_partition_stays_offline_however_often_one_starts() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        await broker.engine.create_topic("t", 2)
+        await some_records(broker)
+    machine.disk = machine.disk.abandon()
+    machine.disk.unlink(f"data/logs/t/0/{0:020d}.log")
+    machine.disk.unlink(f"data/logs/t/0/{0:020d}.checkpoint")
+    for _ in range(3):
+        async with running(machine.broker()) as broker:
+            offline = broker.partition("t", 0).offline
+            assert offline is not None and offline.code is Code.CORRUPT_LOG
+            assert broker.partition("t", 1).offline is None
+
+
+@virtual
+async def test_bad_defaults_are_named_at_the_start() -> None:
+    with pytest.raises(PenstockError, match=r"did you mean retention\.ms") as refused:
+        await Machine().broker(defaults={"retention.msx": "1"}).start()
+    assert refused.value.code is Code.INVALID_CONFIG
+
+
+# --- offsets, producers, appends
+
+
+@virtual
+async def test_producer_ids_are_never_handed_out_twice() -> None:
+    machine = Machine()
+    taken = []
+    for _ in range(3):
+        broker = machine.broker()
+        await broker.start()
+        taken += [await broker.engine.producer_ids.take() for _ in range(1500)]
+        machine.disk = machine.disk.abandon()
+    assert len(set(taken)) == 4500
+
+
+@virtual
+async def test_records_are_deleted_up_to_where_it_is_allowed() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        await broker.engine.create_topic("t")
+        await some_records(broker)
+        partition = broker.partition("t")
+        assert await broker.engine.delete_records(partition, 2) == 2
+        for offset in (1, 6, -2):
+            with pytest.raises(PenstockError) as refused:
+                await broker.engine.delete_records(partition, offset)
+            assert refused.value.code is Code.OFFSET_OUT_OF_RANGE
+        assert await broker.engine.delete_records(partition, -1) == 5
+        machine.disk.fail("write_at", errno.ENOSPC, path_contains="state")
+        await some_records(broker, count=1)
+        with pytest.raises(PenstockError) as refused:
+            await broker.engine.delete_records(partition, -1)
+        assert refused.value.code is Code.STORAGE_FULL
+
+
+@virtual
+async def test_offsets_by_time() -> None:
+    machine = Machine()
+    async with running(machine.broker(defaults=SMALL)) as broker:
+        partition = (await broker.engine.create_topic("t")).partitions[0]
+        start = machine.clock.now_ms()
+        from penstock.records.build import build_batch
+
+        times = [start + step for step in (0, 10, 5, 40, 30, 40, 100)]
+        for at in times:
+            await produce(partition, bytearray(build_batch([(None, b"." * 400, [], at)])))
+        for asked in range(start - 1, start + 110):
+            found = await broker.engine.find_offset_by_time(partition, asked, committed=False)
+            expected = next((offset for offset, at in enumerate(times) if at >= asked), None)
+            assert (found.offset if found else None) == expected
+            assert found is None or found.timestamp == times[found.offset]
+        newest = await broker.engine.find_largest_time(partition)
+        assert newest is not None and (newest.offset, newest.timestamp) == (6, start + 100)
+        await broker.engine.delete_records(partition, 2)
+        found = await broker.engine.find_offset_by_time(partition, start, committed=True)
+        assert found is not None and found.offset == 2
+        empty = (await broker.engine.create_topic("empty")).partitions[0]
+        assert await broker.engine.find_largest_time(empty) is None
+        assert await broker.engine.find_offset_by_time(empty, 0, committed=False) is None
+
+
+@virtual
+async def test_what_a_partition_refuses() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        settings = {"max.message.bytes": "300", "message.timestamp.after.max.ms": "1000", "min.insync.replicas": "2"}
+        partition = (await broker.engine.create_topic("t", 1, settings)).partitions[0]
+        with pytest.raises(PenstockError) as refused:
+            append(partition, batch_of([b"x"], machine.clock))
+        assert refused.value.code is Code.NOT_ENOUGH_REPLICAS
+        assert partition.append(memoryview(batch_of([b"x"], machine.clock)), 1).base_offset == 0
+        with pytest.raises(PenstockError) as refused:
+            partition.append(memoryview(batch_of([b"x" * 300], machine.clock)), 1)
+        assert refused.value.code is Code.BATCH_TOO_LARGE
+        late = batch_of([b"x"], machine.clock)
+        machine.clock.jump_ms(-5000)
+        with pytest.raises(PenstockError) as refused:
+            partition.append(memoryview(late), 1)
+        assert refused.value.code is Code.INVALID_TIMESTAMP
+        assert partition.opened().end_offset == 1
+
+
+@virtual
+async def test_log_append_time_topics_stamp_every_batch() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        settings = {"message.timestamp.type": "LogAppendTime"}
+        partition = (await broker.engine.create_topic("t", 1, settings)).partitions[0]
+        machine.clock.jump_ms(1234)
+        done = await produce(partition, batch_of([b"x"], machine.clock))
+        assert done.timestamp >= machine.clock.now_ms() - 1000
+        stored = (await read_all(partition))[0]
+        assert stored.header.max_timestamp == done.timestamp

@@ -1,0 +1,218 @@
+"""Incremental fetch sessions (KIP-227), through the door."""
+
+from random import Random
+
+from tests.doors.kafka import Client, Door, base_offsets, batch_of, fetch_values, make, with_door
+
+from penstock.protocols.kafka.fetch_sessions import FetchSessions, Wanted, next_epoch
+
+NOT_FOUND, WRONG_EPOCH, WRONG_KIND = 70, 71, 106
+
+
+async def two(door: Door) -> Client:
+    """A client, and a topic with one record in partition 0 of two."""
+    await door.topic(partitions=2)
+    client = await door.client()
+    await client.produce(batch_of(b"x"))
+    return client
+
+
+def listed(answer: dict) -> dict[int, list[int]]:
+    return {
+        each["partition_index"]: base_offsets(each["records"])
+        for topic in answer["responses"]
+        for each in topic["partitions"]
+    }
+
+
+def test_without_a_session_everything_is_answered_every_time() -> None:
+    async def body(door: Door) -> None:
+        client = await two(door)
+        for _ in range(2):
+            answer = await client.fetch(wanted={"t": {0: 0, 1: 0}})
+            assert (answer["session_id"], listed(answer)) == (0, {0: [0], 1: []})
+        assert len(door.context.fetch_sessions) == 0
+
+    with_door(body)
+
+
+def test_a_session_answers_what_changed() -> None:
+    async def body(door: Door) -> None:
+        client = await two(door)
+        answer = await client.fetch(wanted={"t": {0: 0, 1: 0}}, session=(0, 0))
+        session = answer["session_id"]
+        assert session > 0
+        assert listed(answer) == {0: [0], 1: []}
+        assert listed(await client.fetch(wanted={"t": {0: 1}}, session=(session, 1))) == {}, "nothing is new"
+        await client.produce(batch_of(b"y"), partition=1)
+        assert listed(await client.fetch(wanted={}, session=(session, 2))) == {1: [0]}
+        assert listed(await client.fetch(wanted={"t": {1: 1}}, session=(session, 3))) == {}
+        await client.produce(batch_of(b"z"))
+        answer = await client.fetch(wanted={}, session=(session, 4))
+        assert (answer["session_id"], listed(answer)) == (session, {0: [1]})
+
+    with_door(body)
+
+
+def test_a_moved_high_watermark_is_told_without_records() -> None:
+    async def body(door: Door) -> None:
+        client = await two(door)
+        session = (await client.fetch(wanted={"t": {0: 0, 1: 0}}, session=(0, 0)))["session_id"]
+        await client.produce(batch_of(b"y"), partition=1)
+        answer = await client.fetch(wanted={"t": {0: 1, 1: 1}}, session=(session, 1))
+        (row,) = answer["responses"][0]["partitions"]
+        assert (row["partition_index"], row["high_watermark"], row["records"]) == (1, 1, b"")
+
+    with_door(body)
+
+
+def test_forgotten_partitions_are_not_answered() -> None:
+    async def body(door: Door) -> None:
+        client = await two(door)
+        session = (await client.fetch(wanted={"t": {0: 0, 1: 0}}, session=(0, 0)))["session_id"]
+        answer = await client.fetch(wanted={}, forgotten={"t": [0], "x": [5]}, session=(session, 1))
+        assert listed(answer) == {}
+        await client.produce(batch_of(b"y"))
+        await client.produce(batch_of(b"y"), partition=1)
+        assert listed(await client.fetch(wanted={}, session=(session, 2))) == {1: [0]}
+
+    with_door(body)
+
+
+def test_an_added_partition_is_answered_once_without_change() -> None:
+    async def body(door: Door) -> None:
+        client = await two(door)
+        session = (await client.fetch(wanted={"t": {0: 1}}, session=(0, 0)))["session_id"]
+        assert listed(await client.fetch(wanted={"t": {1: 0}}, session=(session, 1))) == {1: []}
+        assert listed(await client.fetch(wanted={}, session=(session, 2))) == {}
+
+    with_door(body)
+
+
+def test_an_error_is_told_every_time() -> None:
+    async def body(door: Door) -> None:
+        client = await two(door)
+        session = (await client.fetch(wanted={"t": {0: 99, 1: 0}}, session=(0, 0)))["session_id"]
+        for epoch in (1, 2):
+            answer = await client.fetch(wanted={}, session=(session, epoch), max_wait=60_000)
+            assert [row["error_code"] for row in answer["responses"][0]["partitions"]] == [1]
+        assert door.clock.monotonic() < 30
+
+    with_door(body)
+
+
+def test_wrong_epochs_and_unknown_sessions() -> None:
+    async def body(door: Door) -> None:
+        client = await two(door)
+        session = (await client.fetch(session=(0, 0)))["session_id"]
+        for epoch in (2, 7):
+            answer = await client.fetch(session=(session, epoch))
+            assert (answer["error_code"], answer["responses"]) == (WRONG_EPOCH, ())
+        assert (await client.fetch(session=(session, 1)))["error_code"] == 0
+        assert (await client.fetch(session=(session, 1)))["error_code"] == WRONG_EPOCH, "each epoch is used once"
+        assert (await client.fetch(session=(session + 1, 1)))["error_code"] == NOT_FOUND
+
+    with_door(body)
+
+
+def test_a_session_is_ended_by_its_client_or_replaced() -> None:
+    async def body(door: Door) -> None:
+        client = await two(door)
+        first = (await client.fetch(session=(0, 0)))["session_id"]
+        answer = await client.fetch(wanted={}, session=(first, -1))
+        assert (answer["error_code"], answer["session_id"]) == (0, 0)
+        assert (await client.fetch(session=(first, 1)))["error_code"] == NOT_FOUND
+        second = (await client.fetch(session=(0, 0)))["session_id"]
+        third = (await client.fetch(session=(second, 0)))["session_id"]
+        assert third not in (0, second)
+        assert (await client.fetch(session=(second, 1)))["error_code"] == NOT_FOUND
+        assert len(door.context.fetch_sessions) == 1
+
+    with_door(body)
+
+
+def test_names_and_ids_do_not_mix_in_a_session() -> None:
+    async def body(door: Door) -> None:
+        client = await two(door)
+        session = (await client.fetch(session=(0, 0)))["session_id"]
+        answer = await client.fetch(version=13, wanted={}, session=(session, 1))
+        assert answer["error_code"] == WRONG_KIND
+
+    with_door(body)
+
+
+def test_the_session_longest_unused_goes_first() -> None:
+    async def body(door: Door) -> None:
+        client = await two(door)
+        ids = [(await client.fetch(session=(0, 0)))["session_id"] for _ in range(3)]
+        assert (await client.fetch(session=(ids[0], 1)))["error_code"] == 0
+        ids.append((await client.fetch(session=(0, 0)))["session_id"])
+        errors = [(await client.fetch(session=(ids[0], 2)))["error_code"]]
+        errors += [(await client.fetch(session=(each, 1)))["error_code"] for each in ids[1:]]
+        assert errors == [0, NOT_FOUND, 0, 0]
+
+    with_door(body, sessions=3)
+
+
+def test_a_served_partition_goes_to_the_end_of_the_line() -> None:
+    """With room for one batch an answer, every partition gets its turn."""
+
+    async def body(door: Door) -> None:
+        await door.topic(partitions=3)
+        client = await door.client()
+        for index in range(3):
+            for _ in range(3):
+                await client.produce(batch_of(b"x" * 1000), partition=index)
+        offsets = dict.fromkeys(range(3), 0)
+        answer = await client.fetch(wanted={"t": offsets}, max_bytes=1, session=(0, 0))
+        served = []
+        for epoch in range(1, 10):
+            (index,) = [index for index, found in listed(answer).items() if found]
+            served.append(index)
+            offsets[index] += 1
+            if epoch < 9:
+                answer = await client.fetch(
+                    wanted={"t": {index: offsets[index]}}, max_bytes=1, session=(answer["session_id"], epoch)
+                )
+        assert sorted(served[:3]) == [0, 1, 2]
+        assert offsets == dict.fromkeys(range(3), 3)
+
+    with_door(body)
+
+
+def test_a_session_waits_for_any_of_its_partitions() -> None:
+    async def body(door: Door) -> None:
+        client, other = await two(door), await door.client()
+        session = (await client.fetch(wanted={"t": {0: 1, 1: 0}}, session=(0, 0)))["session_id"]
+        client.send(make("fetch", 12, fetch_values({}, max_wait=60_000, session=(session, 1))))
+        await other.produce(batch_of(b"y"), partition=1)
+        assert listed((await client.receive("fetch", 12))[1]) == {1: [0]}
+        assert door.clock.monotonic() < 30
+
+    with_door(body)
+
+
+def test_epochs_go_round() -> None:
+    assert next_epoch(1) == 2
+    assert next_epoch((1 << 31) - 1) == 1
+
+
+def test_ids_are_never_zero_nor_taken() -> None:
+    class Stuck:
+        def __init__(self) -> None:
+            self.given = [0, 5, 5, 0, 6]
+
+        def getrandbits(self, count: int) -> int:
+            return self.given.pop(0)
+
+    sessions = FetchSessions(Stuck())  # type: ignore[arg-type]
+    assert [sessions.begin([], False).session_id for _ in range(2)] == [5, 6]
+
+
+def test_an_update_keeps_what_was_told() -> None:
+    sessions = FetchSessions(Random(0))
+    session = sessions.begin([Wanted(b"t", 0, 0, 10)], False)
+    session.wanted[b"t", 0].told = (1, 2, 3)
+    session.update([Wanted(b"t", 0, 9, 10)], [])
+    assert session.wanted[b"t", 0].fetch_offset == 9
+    assert session.wanted[b"t", 0].told == (1, 2, 3)
