@@ -10,6 +10,7 @@ from penstock.storage.log.log import Log
 from penstock.storage.log.upkeep import Upkeep
 
 _JUMP_MS = 3600 * 1000
+_FORGET_EVERY_MS = 10 * 60 * 1000
 log_ = get_logger("storage")
 
 
@@ -35,6 +36,7 @@ class Caretaker:
         self._wake = asyncio.Event()
         self._offset_ms = clock.now_ms() - int(clock.monotonic() * 1000)
         self._alarmed = False
+        self._forgot_ms = 0
 
     def rolled(self, log: Log) -> None:
         """A log has a segment to seal."""
@@ -58,7 +60,12 @@ class Caretaker:
 
     async def _round(self) -> None:
         now_ms = self._steady_now_ms()
+        forget = now_ms - self._forgot_ms >= _FORGET_EVERY_MS
+        if forget:
+            self._forgot_ms = now_ms
         for log, settled in list(self._logs()):
+            if forget:
+                log.state.producers.expire(now_ms)
             if self._upkeep.is_due(log, now_ms) and not log.closed:
                 await self._upkeep.tend(log, now_ms, settled)
 

@@ -107,11 +107,13 @@ class Partition:
                 f"broker's clock; see message.timestamp.after.max.ms and .before.max.ms of {self.topic}",
             )
 
-    def read(self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool) -> FileSlice | None:
+    def read(
+        self, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool, warmed: bool = False
+    ) -> FileSlice | None:
         """See `Log.read`; stops at the high watermark, or at the last stable offset when `committed`."""
         log = self.log if self.log is not None else self.opened()
         limit = self.stable_offset if committed else self.high_watermark
-        return log.read(offset, limit, max_bytes, at_least_one)
+        return log.read(offset, limit, max_bytes, at_least_one, warmed)
 
     def _advance(self) -> None:
         if self.log is None:

@@ -52,6 +52,7 @@ class DataDirectory:
             raise StartupError(
                 f"data directory {self.path} is in use by another broker; stop it or choose another --data-dir"
             ) from None
+        self._disk.sync_dir(self.path)  # a start cut short may have left `logs` unsynced
         path = f"{self.path}/format"
         try:
             payload = checked_file.load(self._disk, path, b"frmt", FORMAT_VERSION)

@@ -277,11 +277,14 @@ class Log:
 
     # --- reading
 
-    def read(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
+    def read(
+        self, offset: int, limit: int, max_bytes: int, at_least_one: bool, warmed: bool = False
+    ) -> FileSlice | None:
         """Whole batches from the one that holds `offset` up to `limit`, as a slice of a file.
 
         Returns None when there is nothing below `limit`, or when the first batch is larger than `max_bytes` and
-        `at_least_one` is not set.
+        `at_least_one` is not set. `warmed` says that `warm` was called for this read: pages the kernel has dropped again,
+        or will not tell about, are then no reason to wait once more.
 
         Raises:
             NotReady: the disk is needed first; `await warm(...)` and call again.
@@ -300,19 +303,19 @@ class Log:
         end = self._end_of(segment, card, file, limit, start, max_bytes, at_least_one)
         if end <= start:
             return None
-        if not self._is_ready(segment, file, start, end):
+        if not self._is_ready(segment, file, start, end, warmed):
             # `warm` makes the beginning ready; asking for all of a large range again would never end.
             end = self._end_of(segment, card, file, limit, start, min(max_bytes, READY_BYTES), at_least_one)
-            if not self._is_ready(segment, file, start, end):
+            if not self._is_ready(segment, file, start, end, warmed):
                 raise NotReady
         self._shelf.stats.fetched_bytes += end - start
         return FileSlice(file, start, end - start)
 
-    def _is_ready(self, segment: Segment, file: File, start: int, end: int) -> bool:
+    def _is_ready(self, segment: Segment, file: File, start: int, end: int, warmed: bool) -> bool:
         if segment.unchecked and segment.is_unchecked(start, end - start):
             return False
         is_recent = segment.file is not None and segment.size - start <= _RECENT_BYTES
-        return is_recent or file.resident(end - start, start)
+        return is_recent or warmed or file.resident(end - start, start)
 
     def segment_of(self, offset: int) -> Segment:
         """The segment that holds `offset`. Raises OFFSET_OUT_OF_RANGE or, for a hole, CORRUPT_LOG."""

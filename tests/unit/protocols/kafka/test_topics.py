@@ -60,7 +60,9 @@ def test_names_no_topic_has(name: str) -> None:
         client = await door.client()
         answer = await client.ask("metadata", 9, topics=[{"name": name}], allow_auto_topic_creation=True)
         assert (answer["topics"][0]["error_code"], answer["topics"][0]["name"]) == (INVALID_TOPIC, name)
-        made = await client.ask("create_topics", 5, topics=[{"name": name, "num_partitions": 1}], timeout=1)
+        made = await client.ask(
+            "create_topics", 5, topics=[{"name": name, "num_partitions": 1, "replication_factor": 1}], timeout=1
+        )
         assert made["topics"][0]["error_code"] == INVALID_TOPIC
         assert len(door.engine.topics) == 0
 

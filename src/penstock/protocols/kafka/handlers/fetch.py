@@ -42,6 +42,7 @@ class Fetch:
         "_session",
         "_task",
         "_version",
+        "_warmed",
     )
 
     def __init__(
@@ -58,6 +59,8 @@ class Fetch:
         self._scheduled = False
         self._task: asyncio.Task[None] | None = None
         self._over = False
+        self._warmed: dict[tuple[bytes, int], int] = {}
+        """Partitions whose bytes were fetched from the disk for this request, and how many."""
 
     def start(self) -> None:
         code = self._open_session()
@@ -161,11 +164,13 @@ class Fetch:
             if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
                 diverging = (epoch, end)
         if diverging is None:
+            warmed = self._warmed.get((wanted.topic, wanted.index))
             data = partition.read(
                 wanted.fetch_offset,
-                min(wanted.max_bytes, room),
+                min(wanted.max_bytes, room, warmed or _LARGEST_ANSWER),
                 committed=self._request.isolation_level == 1,
                 at_least_one=at_least_one,
+                warmed=warmed is not None,
             )
         return Row(
             wanted.topic,
@@ -191,6 +196,7 @@ class Fetch:
                 code = errors.kafka_code(error) if isinstance(error, PenstockError) else errors.UNKNOWN_SERVER_ERROR
                 self._answer_with([(wanted, Row(wanted.topic, wanted.index, code, -1, -1, -1, None))])
             return
+        self._warmed[wanted.topic, wanted.index] = size
         self._task = None
         if not self._over:
             self._look(last_look=self._is_late())
