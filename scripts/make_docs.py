@@ -19,9 +19,9 @@ def configuration() -> str:
     lines = [
         "# Configuration",
         "",
-        "A YAML file (`--config`, or `PENSTOCK_CONFIG`), then the environment, then flags; the last wins. In the file keys nest;",
-        "in the environment they are `PENSTOCK_` and the key with `__` for each dot; any of them is `--set KEY=VALUE` as a flag.",
-        "`${VAR:default}` inside the file is replaced from the environment.",
+        "A YAML file (`--config`, or `PENSTOCK_CONFIG`), then the environment, then flags; the last wins. In the file",
+        "keys nest; in the environment they are `PENSTOCK_` and the key with `__` for each dot; any of them is",
+        "`--set KEY=VALUE` as a flag. `${VAR:default}` inside the file is replaced from the environment.",
         "",
         "| key | default | allowed | what it is |",
         "|---|---|---|---|",
@@ -34,15 +34,14 @@ def configuration() -> str:
     lines += [
         "",
         "## Topic settings",
-        "Given at creation under Kafka's names; `defaults.topic.NAME` sets the broker's own default for new and old topics alike.",
+        "Given at creation under Kafka's names; `defaults.topic.NAME` sets the broker's own default, for new and old",
+        "topics alike.",
         "",
         "| name | default | type | what it is |",
         "|---|---|---|---|",
     ]
-    for topic_setting in TOPIC_SETTINGS.values():
-        lines.append(
-            f"| `{topic_setting.name}` | {topic_setting.default} | {topic_setting.kind} | {topic_setting.documentation} |"
-        )
+    for own in TOPIC_SETTINGS.values():
+        lines.append(f"| `{own.name}` | {own.default} | {own.kind} | {own.documentation} |")
     return "\n".join(lines) + "\n"
 
 
@@ -59,18 +58,20 @@ def kafka() -> str:
     for api in sorted(APIS, key=attrgetter("key")):
         row = rows[api.key]
         name = "".join(word.capitalize() for word in api.name.split("_"))
-        lines.append(f"| {api.key} | {name} | {row['min_version']}–{row['max_version']} | {api.oldest}–{api.newest} |")
+        lines.append(f"| {api.key} | {name} | {row['min_version']}-{row['max_version']} | {api.oldest}-{api.newest} |")
     lines += [
         "",
-        "Clients in the test suite: librdkafka (confluent-kafka, kcat), Java kafka-clients, kafka-python, aiokafka; every codec, values of 0 B to",
-        "1 MiB, headers, by offset and by time. Use `assign` and `seek`: there is no group coordinator yet, and FindCoordinator says so.",
+        "Clients in the test suite: librdkafka (confluent-kafka, kcat), Java kafka-clients, kafka-python, aiokafka;",
+        "every codec, values of 0 B to 1 MiB, headers, by offset and by time. Use `assign` and `seek`: there is no group",
+        "coordinator yet, and FindCoordinator says so.",
         "",
-        "- Batches are kept as sent, compression included. Message formats 0 and 1 are refused: every client since 2017 speaks 2.",
-        "- A batch is refused when its length, CRC, record count, attributes, sequence or time do not add up, before anything is written.",
+        "- Batches are kept as sent, compression included. Message formats 0 and 1 are refused.",
+        "- A batch is refused when its length, CRC, record count, attributes, sequence or time do not add up, before",
+        "  anything is written.",
         "- `message.timestamp.type=LogAppendTime` stamps batches with the broker's time.",
-        "- An unclean start begins a new leader epoch, so that a consumer notices records a power cut took back (`flush=os` or `interval` only).",
+        "- An unclean start begins a new leader epoch, so that a consumer notices records a power cut took back",
+        "  (`flush=os` or `interval` only).",
         "- `max.message.bytes` is 10 MiB by default (Kafka: 1 MiB).",
-        "- Kafka's `DumpLogSegments` reads the `.log` files.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -58,13 +58,11 @@ async def write(path: Path) -> dict[str, object]:
                     for index in range(5)
                 ]
                 batch = bytearray(
-                    build_batch(
-                        rows, codec=codec, producer_id=producer_id, producer_epoch=0, base_sequence=number * 5
-                    )
+                    build_batch(rows, codec=codec, producer_id=producer_id, producer_epoch=0, base_sequence=number * 5)
                 )
                 done = partition.append(memoryview(batch), -1)
                 records += [[done.base_offset + i, row.key.decode(), row.value.decode()] for i, row in enumerate(rows)]
-                while partition.high_watermark <= done.last_offset or log.unsealed:
+                while partition.high_watermark <= done.last_offset or log.unsealed:  # noqa: ASYNC110 - a tool
                     await asyncio.sleep(0.001)
             told[f"{name}-{partition.index}"] = {"producer_id": producer_id, "records": records}
     await engine.delete_records(engine.topics.partition("plain", 0), 17)

@@ -14,7 +14,7 @@ from penstock.net import connection as connection_module
 from penstock.net.connection import Connection
 from penstock.protocols.kafka import session as session_module
 
-FRAMES = int(os.environ.get("SEEDS", "100_000"))
+FRAMES = int(os.environ.get("FRAMES", "100_000"))
 PARTS = 4
 _BREATH = 5  # frames between two turns of the loop
 _NEW_TOPICS = 60

@@ -77,7 +77,7 @@ def test_every_shorter_prefix_of_what_is_read_is_refused(version: int) -> None:
         original = replace(original, rack_id="the-rack")
         read_to = write(original).index(b"the-rack") - (1 if version >= 12 else 2)
     data = write(original)
-    for size in range(read_to):
+    for size in range(min(read_to, 1500)):
         with pytest.raises(PeerError):
             fetch_codec.decode(memoryview(data[:size]), 0, version)
 

@@ -19,7 +19,7 @@ from penstock.engine.partition import Partition
 from penstock.engine.producer_ids import ProducerIds
 from penstock.engine.topic_config import check_settings, make_config
 from penstock.engine.topics import CREATING, REMOVING, TOPICS, Topic, TopicRecord, Topics, check_name
-from penstock.errors import Code, PenstockError, StartupError
+from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import Stats
 from penstock.ports.clock import Clock

@@ -108,9 +108,9 @@ class DataDirectory:
         names = sorted({partition.topic for partition in unknown})
         shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
         return StartupError(
-            f"{self.path}/logs holds {len(unknown)} partitions ({shown}) that {self.metadata_path} knows nothing of: its "
-            f"metadata is lost or from another broker. Nothing was changed. Restore {self.metadata_path} from a backup, "
-            "or move those topic directories out of logs/ to go on without them"
+            f"{self.path}/logs holds {len(unknown)} partitions ({shown}) that {self.metadata_path} knows nothing of: "
+            f"its metadata is lost or from another broker. Nothing was changed. Restore {self.metadata_path} from a "
+            "backup, or move those topic directories out of logs/ to go on without them"
         )
 
     def _owner(self, topic: str, partition: int) -> PartitionDirectory | None:

@@ -35,11 +35,10 @@ class Broker:
         if behaviour == "facts":
             import gc
 
-            blocked = sys.modules.get("hypothesis", "absent") is None
             loop = type(asyncio.get_running_loop()).__module__
             umask = os.umask(0o077)
             threshold = gc.get_threshold()[0]
-            say(f"facts loop={loop} umask={umask:o} hypothesis_blocked={blocked} threshold={threshold}")
+            say(f"facts loop={loop} umask={umask:o} threshold={threshold}")
 
     async def stop(self) -> None:
         say("stopping")

@@ -61,12 +61,8 @@ HEAVY = (
 
 
 def modules_after(code: str) -> set[str]:
-    script = (
-        f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\nprint('modules', *sorted(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
-    )
+    script = f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\nprint('modules', *sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     return set(done.stdout.splitlines()[-1].split()[1:])
 
 

@@ -116,7 +116,6 @@ def test_the_process_is_set_up_for_serving(start: Start) -> None:
     facts = dict(fact.split("=") for fact in run.wait_line("facts ").split()[1:])
     assert facts["loop"].startswith("uvloop")
     assert facts["umask"] == "77"
-    assert facts["hypothesis_blocked"] == "True"
     assert int(facts["threshold"]) > 700
 
 
@@ -131,9 +130,7 @@ def test_a_second_signal_ends_it_at_once(start: Start) -> None:
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize(
-    ("behaviour", "line"), [("hang-the-loop", "stopping"), ("hang-in-thread", "stopped")]
-)
+@pytest.mark.parametrize(("behaviour", "line"), [("hang-the-loop", "stopping"), ("hang-in-thread", "stopped")])
 def test_a_second_signal_needs_neither_loop_nor_threads(
     start: Start, behaviour: str, line: str, second: signal.Signals
 ) -> None:
@@ -240,9 +237,7 @@ def test_a_stray_variable_is_only_mentioned(start: Start) -> None:
 
 def test_a_person_at_a_terminal_is_told_what_to_try() -> None:
     mine, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, str(STUB), "plain", "serve"], stdout=theirs, stderr=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([sys.executable, str(STUB), "plain", "serve"], stdout=theirs, stderr=subprocess.DEVNULL)
     os.close(theirs)
     said = b""
     try:

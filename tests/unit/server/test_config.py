@@ -65,6 +65,7 @@ def test_every_setting_is_reachable_from_every_layer(tmp_path: Path) -> None:
         "limits.max_connections": "10",
         "limits.max_request_bytes": "2048",
         "limits.max_in_flight_requests": "5",
+        "storage.upkeep_ms": "100",
         "logging.level": "debug",
         "logging.format": "json",
     }
@@ -73,7 +74,7 @@ def test_every_setting_is_reachable_from_every_layer(tmp_path: Path) -> None:
     by_env = load(env={"PENSTOCK_" + key.upper().replace(".", "__"): value for key, value in samples.items()})
     by_file = load(file=write(tmp_path, "".join(f"{k}: '{v}'\n" for k, v in samples.items())), env={})
     assert by_flags == by_env == by_file
-    for field in ("data_dir", "insecure", "node", "listeners", "topics", "limits", "logging"):
+    for field in ("data_dir", "insecure", "node", "listeners", "topics", "limits", "storage", "logging"):
         assert getattr(by_flags, field) != getattr(Config(), field)
     assert by_flags.defaults.partitions == 9
     assert by_flags.listeners.http == Address("::1", 2)

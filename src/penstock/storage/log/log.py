@@ -283,8 +283,8 @@ class Log:
         """Whole batches from the one that holds `offset` up to `limit`, as a slice of a file.
 
         Returns None when there is nothing below `limit`, or when the first batch is larger than `max_bytes` and
-        `at_least_one` is not set. `warmed` says that `warm` was called for this read: pages the kernel has dropped again,
-        or will not tell about, are then no reason to wait once more.
+        `at_least_one` is not set. `warmed` says that `warm` was called for this read: pages the kernel dropped
+        again, or will not tell about, are then no reason to wait once more.
 
         Raises:
             NotReady: the disk is needed first; `await warm(...)` and call again.
