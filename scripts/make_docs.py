@@ -62,8 +62,8 @@ def kafka() -> str:
     lines += [
         "",
         "Clients in the test suite: librdkafka (confluent-kafka, kcat), Java kafka-clients, kafka-python, aiokafka;",
-        "every codec, values of 0 B to 1 MiB, headers, by offset and by time. Use `assign` and `seek`: there is no group",
-        "coordinator yet, and FindCoordinator says so.",
+        "every codec, values of 0 B to 1 MiB, headers, by offset and by time. Use `assign` and `seek`: there is no",
+        "group coordinator yet, and FindCoordinator says so.",
         "",
         "- Batches are kept as sent, compression included. Message formats 0 and 1 are refused.",
         "- A batch is refused when its length, CRC, record count, attributes, sequence or time do not add up, before",
