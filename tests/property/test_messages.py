@@ -6,7 +6,7 @@ import pytest
 from tests.doors.kio_values import entity_of, plain, random_entity, read, write
 
 from penstock.net.connection import PeerError
-from penstock.protocols.kafka.messages import Message, decode, encode, schema_of
+from penstock.protocols.kafka.messages import MAX_ELEMENTS, Message, decode, encode, schema_of
 from penstock.protocols.kafka.session import APIS
 
 ROUNDS = 25
@@ -110,9 +110,9 @@ def test_forged_old_fields(data: bytes, what: str) -> None:
 
 
 def test_more_elements_than_a_request_may_have() -> None:
-    count = 200_001
+    count = MAX_ELEMENTS + 1
     data = count.to_bytes(4, "big") + b"\x00\x01a" * count
-    with pytest.raises(PeerError, match="more than 200000 elements"):
+    with pytest.raises(PeerError, match=f"more than {MAX_ELEMENTS} elements"):
         decode(schema_of("metadata", 1, "request"), memoryview(data))
 
 

@@ -15,7 +15,7 @@ from penstock.storage.log.segment import FileSlice
 
 FLEXIBLE_FROM = 12
 IDS_FROM = 13
-_MAX_PARTITIONS = 200_000
+_MAX_PARTITIONS = 20_000
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")

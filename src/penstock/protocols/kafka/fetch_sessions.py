@@ -1,8 +1,8 @@
 """Incremental fetch sessions (KIP-227): the broker remembers which partitions a client reads and from where.
 
 (session id, epoch) of a request means: (0, -1) no session, everything is listed; (any, 0) begin a new one; (id,
-n) continue, only changes are listed; (id, -1) end it. A full table drops the session longest unused; its client
-is told and begins anew.
+n) continue, only changes are listed; (id, -1) end it. A table full of sessions or of partitions drops the session
+longest unused; its client is told and begins anew.
 """
 
 from collections import OrderedDict
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from penstock.ports.randomness import Randomness
 
 MAX_SESSIONS = 1000
+MAX_PARTITIONS = 500_000  # of all sessions together; each costs some 200 bytes
 _LAST_EPOCH = (1 << 31) - 1
 TopicKey = bytes
 """A topic's name or 16-byte id, as the client sent it."""
@@ -57,9 +58,13 @@ class FetchSession:
 class FetchSessions:
     """The sessions of one broker."""
 
-    def __init__(self, randomness: Randomness, capacity: int = MAX_SESSIONS) -> None:
+    def __init__(
+        self, randomness: Randomness, capacity: int = MAX_SESSIONS, max_partitions: int = MAX_PARTITIONS
+    ) -> None:
         self._randomness = randomness
         self._capacity = capacity
+        self._max_partitions = max_partitions
+        self._partitions = 0
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
     def __len__(self) -> int:
@@ -70,11 +75,16 @@ class FetchSessions:
         while session_id == 0 or session_id in self._sessions:
             session_id = self._randomness.getrandbits(31)
         session = FetchSession(session_id, uses_ids)
-        session.update(wanted, [])
         self._sessions[session_id] = session
-        while len(self._sessions) > self._capacity:
-            self._sessions.popitem(last=False)
+        self.update(session, wanted, [])
         return session
+
+    def update(self, session: FetchSession, changes: list[Wanted], forgotten: list[tuple[TopicKey, int]]) -> None:
+        before = len(session.wanted)
+        session.update(changes, forgotten)
+        self._partitions += len(session.wanted) - before
+        while len(self._sessions) > self._capacity or self._partitions > self._max_partitions:
+            self._partitions -= len(self._sessions.popitem(last=False)[1].wanted)
 
     def get(self, session_id: int) -> FetchSession | None:
         session = self._sessions.get(session_id)
@@ -83,7 +93,9 @@ class FetchSessions:
         return session
 
     def end(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.wanted)
 
 
 def next_epoch(epoch: int) -> int:

@@ -48,7 +48,7 @@ _HANDLERS: tuple[ModuleType, ...] = (
 )
 APIS: tuple[Api, ...] = tuple(module.API for module in _HANDLERS)
 _BY_KEY = {module.API.key: module for module in _HANDLERS}
-_LARGEST_SMALL_REQUEST = 8 << 20  # every request but Produce
+_LARGEST_SMALL_REQUEST = 2 << 20  # every request but Produce
 PROTOCOL = "kafka"
 
 

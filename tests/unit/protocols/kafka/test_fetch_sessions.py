@@ -216,3 +216,20 @@ def test_an_update_keeps_what_was_told() -> None:
     session.update([Wanted(b"t", 0, 9, 10)], [])
     assert session.wanted[b"t", 0].fetch_offset == 9
     assert session.wanted[b"t", 0].told == (1, 2, 3)
+
+
+def test_a_table_full_of_partitions_drops_the_session_longest_unused() -> None:
+    sessions = FetchSessions(Random(1), max_partitions=10)
+    first = sessions.begin([Wanted(b"t", index, 0, 1) for index in range(6)], uses_ids=False)
+    second = sessions.begin([Wanted(b"u", index, 0, 1) for index in range(4)], uses_ids=False)
+    assert len(sessions) == 2
+    assert sessions.get(first.session_id) is first
+    sessions.update(first, [Wanted(b"v", 0, 0, 1)], [])
+    assert sessions.get(second.session_id) is None
+    assert sessions.get(first.session_id) is first
+    sessions.update(first, [], [(b"t", index) for index in range(6)])
+    sessions.begin([Wanted(b"u", index, 0, 1) for index in range(9)], uses_ids=False)
+    assert len(sessions) == 2
+    sessions.end(first.session_id)
+    sessions.begin([Wanted(b"w", 0, 0, 1)], uses_ids=False)
+    assert len(sessions) == 2

@@ -100,7 +100,7 @@ class Fetch:
         if session.uses_ids != by_id:
             return errors.FETCH_SESSION_TOPIC_ID_ERROR
         session.epoch = next_epoch(session.epoch)
-        session.update(request.wanted, request.forgotten)
+        sessions.update(session, request.wanted, request.forgotten)
         self._session = session
         return errors.NONE
 
@@ -133,6 +133,9 @@ class Fetch:
                 continue  # comes next time, first in line
             except PenstockError as error:
                 row = Row(wanted.topic, wanted.index, errors.kafka_code(error), -1, -1, -1, None)
+                answer_now = True
+            except OSError:
+                row = Row(wanted.topic, wanted.index, errors.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
                 answer_now = True
             if row.data is not None:
                 found += row.data.size
@@ -193,7 +196,7 @@ class Fetch:
         except (PenstockError, OSError) as error:
             self._task = None
             if not self._over:
-                code = errors.kafka_code(error) if isinstance(error, PenstockError) else errors.UNKNOWN_SERVER_ERROR
+                code = errors.kafka_code(error) if isinstance(error, PenstockError) else errors.KAFKA_STORAGE_ERROR
                 self._answer_with([(wanted, Row(wanted.topic, wanted.index, code, -1, -1, -1, None))])
             return
         self._warmed[wanted.topic, wanted.index] = size
