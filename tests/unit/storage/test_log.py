@@ -171,6 +171,25 @@ async def test_a_cold_read_is_not_done_on_the_loop() -> None:
     assert bench.log.read(0, bench.log.visible_end, HUGE, at_least_one=True) is not None
 
 
+@virtual
+async def test_a_warmed_read_waits_no_second_time_for_pages() -> None:
+    bench = await filled()
+    bench.disk.is_resident = False  # a file system that never says yes, or a machine short of memory
+    end = bench.log.visible_end
+    for offset in range(bench.log.active.base):
+        with pytest.raises(NotReady):
+            bench.log.read(offset, end, 1, at_least_one=True)
+        await bench.log.warm(offset, 1)
+        found = bench.log.read(offset, end, 1, at_least_one=True, warmed=True)
+        assert found is not None
+    # Being warmed is no excuse for a block nobody has checked.
+    again = await open_log(bench.disk.abandon(), SMALL, epoch=1)
+    again.log.segments[0].card = again.log.segments[0].load_card(again.disk)
+    again.upkeep._shelf.files.put(again.log.segments[0].path, again.disk.open(again.log.segments[0].path))
+    with pytest.raises(NotReady):
+        again.log.read(0, end, 1, at_least_one=True, warmed=True)
+
+
 def test_a_large_cold_read_becomes_ready_in_one_step() -> None:
     """A fetch may ask for more than `warm` makes ready at once; it gets the beginning, not an endless loop."""
 

@@ -299,7 +299,7 @@ class Log:
         file = segment.file if segment.file is not None else self._shelf.files.peek(segment.path)
         if card is None or file is None:
             raise NotReady
-        start = self._position_of(segment, card, file, offset)
+        start = self._position_of(segment, card, file, offset, warmed)
         end = self._end_of(segment, card, file, limit, start, max_bytes, at_least_one)
         if end <= start:
             return None
@@ -335,7 +335,7 @@ class Log:
             )
         return segment
 
-    def _position_of(self, segment: Segment, card: Card, file: File, offset: int) -> int:
+    def _position_of(self, segment: Segment, card: Card, file: File, offset: int, warmed: bool) -> int:
         position = card.position_before(offset)
         at = bisect_right(card.positions, position) - 1
         if at >= 0 and card.offsets[at] == offset - segment.base:
@@ -343,7 +343,7 @@ class Log:
         walk = segment.walk_bytes(card, position)
         if segment.is_unchecked(position, walk):
             raise NotReady
-        if not segment.file and not file.resident(min(walk, READY_BYTES), position):
+        if not segment.file and not warmed and not file.resident(min(walk, READY_BYTES), position):
             raise NotReady
         return segment.find(file, offset)
 
