@@ -26,7 +26,7 @@ _SYNCFS_TYPES = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs"}
 # The tables these numbers come from are in docs/adr/0003-sync-rounds.md.
 _THREADS_FROM_FILES = 3
 _SYNCFS_FROM_FILES = 65
-_PROBE_STEP = 128 * 1024
+_PROBE_STEP = 512 * 1024  # a probe costs a microsecond; pages come and go in far larger stretches than this
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
