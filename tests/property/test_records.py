@@ -21,9 +21,7 @@ Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None]
 codecs = st.sampled_from(list(Codec))
 compressed_codecs = st.sampled_from([codec for codec in Codec if codec])
 # Long ones by repetition: the lengths of two and three bytes matter, not what is in them.
-payloads = st.binary(max_size=80) | st.builds(
-    bytes.__mul__, st.binary(min_size=1, max_size=3), st.integers(20, 6000)
-)
+payloads = st.binary(max_size=80) | st.builds(bytes.__mul__, st.binary(min_size=1, max_size=3), st.integers(20, 6000))
 headers = st.lists(st.tuples(st.text(max_size=70), st.none() | payloads), max_size=4)
 new_records = st.builds(
     NewRecord,
@@ -58,9 +56,7 @@ def test_round_trip(records: list[NewRecord], codec: Codec, base_offset: int) ->
 
 @calm
 @given(batches, codecs, offsets, st.booleans())
-def test_aiokafka_reads_ours(
-    records: list[NewRecord], codec: Codec, base_offset: int, transactional: bool
-) -> None:
+def test_aiokafka_reads_ours(records: list[NewRecord], codec: Codec, base_offset: int, transactional: bool) -> None:
     batch = build_batch(
         records,
         codec=codec,
@@ -74,9 +70,7 @@ def test_aiokafka_reads_ours(
     assert theirs.is_transactional == transactional
     assert theirs.next_offset == base_offset + len(records)
     assert theirs.max_timestamp == max(record.timestamp_ms for record in records)
-    assert [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs] == rows(
-        records, base_offset
-    )
+    assert [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs] == rows(records, base_offset)
 
 
 @calm
@@ -92,9 +86,7 @@ def test_we_read_aiokafkas(records: list[NewRecord], codec: Codec) -> None:
         batch_size=1 << 30,
     )
     for n, record in enumerate(records):
-        assert (
-            builder.append(n, record.timestamp_ms, record.key, record.value, list(record.headers)) is not None
-        )
+        assert builder.append(n, record.timestamp_ms, record.key, record.value, list(record.headers)) is not None
     theirs = bytes(builder.build())
     assert read(theirs) == rows(records, 0)
     if codec is Codec.NONE:
@@ -115,9 +107,7 @@ def exhaust(things: Iterator[object]) -> None:
 
 
 # Small numbers hit the header and the first lengths, where damage matters most.
-changes = st.lists(
-    st.tuples(st.integers(0, 100) | st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4
-)
+changes = st.lists(st.tuples(st.integers(0, 100) | st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4)
 
 
 @calm
@@ -130,9 +120,7 @@ def test_a_damaged_batch_raises_only_our_errors(
 
 @calm
 @given(batches, changes)
-def test_damaged_records_raise_only_our_errors(
-    records: list[NewRecord], changes: list[tuple[int, int]]
-) -> None:
+def test_damaged_records_raise_only_our_errors(records: list[NewRecord], changes: list[tuple[int, int]]) -> None:
     exhaust(iterate(damaged(build_batch(records)[61:], changes), len(records)))
 
 

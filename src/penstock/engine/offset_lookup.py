@@ -31,15 +31,27 @@ def find_by_time(log: Log, timestamp: int, limit: int) -> Found | None:
 
 def find_largest_time(log: Log, limit: int) -> Found | None:
     """The first record that carries the largest time below `limit`. Blocking."""
-    newest = max(list(log.segments), key=lambda segment: segment.max_timestamp)
-    if newest.max_timestamp < 0:
-        return None
-    return _find_in_segment(log, newest, newest.max_timestamp, limit)
+    best: tuple[int, Segment] | None = None
+    for segment in list(log.segments):
+        largest = segment.max_timestamp if segment.next_offset <= limit else _largest_below(log, segment, limit)
+        if largest >= 0 and (best is None or largest > best[0]):
+            best = largest, segment
+    return _find_in_segment(log, best[1], best[0], limit) if best is not None else None
+
+
+def _largest_below(log: Log, segment: Segment, limit: int) -> int:
+    """The largest time in a segment whose end nobody may see yet."""
+    if segment.base >= limit:
+        return -1
+    _, file, _ = log.prepare(segment, max(segment.base, log.log_start), 1)
+    seen = (header for header, _ in headers(file, segment.size, 0) if header.base_offset < limit)
+    return max((header.max_timestamp for header in seen), default=-1)
 
 
 def _find_in_segment(log: Log, segment: Segment, timestamp: int, limit: int) -> Found | None:
     card, file, _ = log.prepare(segment, max(segment.base, log.log_start), 1)
     position = card.position_before_time(timestamp)
+    segment.check_blocks(file, position, max(segment.walk_bytes(card, position), 1))
     for header, at in headers(file, segment.size, position):
         if header.base_offset >= limit:
             return None

@@ -70,9 +70,7 @@ async def test_entries_survive_without_a_clean_end(tmp_path: Path) -> None:
     assert await reopened(copy / "store.db") == [Entry("a", b"1", 1)]
 
 
-async def test_every_commit_is_synced_and_new_names_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_every_commit_is_synced_and_new_names_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced_directories: set[int] = set()
     real = os.fsync
 

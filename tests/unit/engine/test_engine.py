@@ -16,6 +16,7 @@ from tests.simulated_broker import (
     wait_for,
 )
 
+from penstock.engine.offset_lookup import find_largest_time
 from penstock.engine.topics import CREATING, REMOVING, TOPICS
 from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError, StartupError
@@ -486,3 +487,16 @@ async def test_log_append_time_topics_stamp_every_batch() -> None:
         assert done.timestamp >= machine.clock.now_ms() - 1000
         stored = (await read_all(partition))[0]
         assert stored.header.max_timestamp == done.timestamp
+
+
+@virtual
+async def test_the_largest_time_is_one_that_may_be_seen() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        partition = (await broker.engine.create_topic("t")).partitions[0]
+        start = machine.clock.now_ms()
+        for at in (start, start + 7, start + 3):
+            await produce(partition, bytearray(build_batch([(None, b"v", [], at)])))
+        append(partition, bytearray(build_batch([(None, b"not yet durable", [], start + 50)])))
+        found = find_largest_time(partition.opened(), partition.high_watermark)
+        assert found is not None and (found.offset, found.timestamp) == (1, start + 7)

@@ -28,9 +28,7 @@ def to_text(level: str = "info", form: str = "text") -> io.StringIO:
 
 def test_text_line() -> None:
     stream = to_text()
-    logs.get_logger("storage").info(
-        "segment rolled", topic="orders", partition=3, took_s=0.12345678, note="a b"
-    )
+    logs.get_logger("storage").info("segment rolled", topic="orders", partition=3, took_s=0.12345678, note="a b")
     stamp, rest = stream.getvalue().split(" ", 1)
     assert stamp.endswith("Z")
     words = " ".join(rest.split())

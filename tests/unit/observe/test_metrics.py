@@ -8,9 +8,7 @@ from penstock.observe.metrics import Exposition
 from penstock.observe.stats import Histogram, Stats
 
 
-def scrape(
-    stats: Stats, gauges: dict[str, float] | None = None
-) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+def scrape(stats: Stats, gauges: dict[str, float] | None = None) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     body, content_type = Exposition(stats, lambda: gauges or {}).render()
     assert content_type.startswith("text/plain")
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
@@ -110,9 +108,7 @@ def test_requests_are_labelled_by_protocol_and_kind() -> None:
 def test_process_figures_are_plausible() -> None:
     found = scrape(Stats())
     assert found["penstock_process_resident_memory_bytes"][()] > 1_000_000
-    assert (
-        3 <= found["penstock_process_open_descriptors"][()] <= found["penstock_process_max_descriptors"][()]
-    )
+    assert 3 <= found["penstock_process_open_descriptors"][()] <= found["penstock_process_max_descriptors"][()]
     assert found["penstock_process_cpu_seconds_total"][()] > 0
     assert 1.6e9 < found["penstock_process_start_time_seconds"][()] < 1e11
 

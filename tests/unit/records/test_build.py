@@ -52,9 +52,7 @@ def test_unknown_codec() -> None:
         build_batch([(None, b"", (), 1)], codec=5)
 
 
-@pytest.mark.parametrize(
-    "field", ["base_offset", "producer_id", "producer_epoch", "base_sequence", "leader_epoch"]
-)
+@pytest.mark.parametrize("field", ["base_offset", "producer_id", "producer_epoch", "base_sequence", "leader_epoch"])
 def test_numbers_out_of_range(field: str) -> None:
     with pytest.raises(ValueError, match="batch header"):
         build_batch([(None, b"", (), 1)], **{field: 2**63})

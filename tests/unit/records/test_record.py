@@ -158,9 +158,7 @@ def test_iteration_is_lazy() -> None:
     assert peak < 1 << 17
 
 
-ROWS = [
-    NewRecord(b"k%d" % n, b"value %d" % n, [("h", b"%d" % n)], 1_700_000_000_000 + 100 * n) for n in range(5)
-]
+ROWS = [NewRecord(b"k%d" % n, b"value %d" % n, [("h", b"%d" % n)], 1_700_000_000_000 + 100 * n) for n in range(5)]
 
 
 @pytest.mark.parametrize("codec", list(Codec))

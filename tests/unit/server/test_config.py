@@ -155,9 +155,7 @@ def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
         ("data_dir", "", "a directory path"),
     ],
 )
-def test_a_bad_value_names_key_value_source_and_what_is_allowed(
-    key: str, value: object, allowed: str
-) -> None:
+def test_a_bad_value_names_key_value_source_and_what_is_allowed(key: str, value: object, allowed: str) -> None:
     text = error_of(flags={key: flag(value, "flag --there")})
     assert text.startswith(f"{key} = {value!r} (from flag --there)")
     assert allowed in text
@@ -242,9 +240,7 @@ def test_loopback_needs_nothing(host: str) -> None:
 
 
 @pytest.mark.parametrize("listener", ["kafka", "http"])
-@pytest.mark.parametrize(
-    "host", ["0.0.0.0", "10.1.2.3", "[::]", "[fe80::1]", "broker.example", "127.0.0.1.example"]
-)
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "[::]", "[fe80::1]", "broker.example", "127.0.0.1.example"])
 def test_beyond_loopback_needs_insecure(listener: str, host: str) -> None:
     flags = {f"listeners.{listener}": flag(f"{host}:4444")}
     text = error_of(flags=flags)

@@ -163,9 +163,7 @@ async def test_a_body_may_be_larger_than_a_head(site: Site) -> None:
         b"POST /health/live HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc",
     ],
 )
-async def test_a_request_that_never_ends_is_dropped(
-    site: Site, start: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_request_that_never_ends_is_dropped(site: Site, start: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GuardedHttp, "request_deadline_s", 0.05)
     await site.talk(start)  # returns only because the door closes the connection
 
@@ -259,15 +257,11 @@ async def test_a_name_that_does_not_resolve_is_a_startup_error() -> None:
         await door.start()
 
 
-async def test_a_failing_answer_is_a_500_and_nothing_more(
-    site: Site, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_failing_answer_is_a_500_and_nothing_more(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> list[str]:
         raise RuntimeError("broken on purpose")
 
-    app = create_app(
-        not_ready=fail, summary=dict, scrape=lambda accept: (b"", "text/plain"), stats=site.stats
-    )
+    app = create_app(not_ready=fail, summary=dict, scrape=lambda accept: (b"", "text/plain"), stats=site.stats)
     door = HttpDoor("127.0.0.1", 0, app)
     await door.start()
     async with httpx.AsyncClient(timeout=DEADLINE_S, trust_env=False) as client:

@@ -71,17 +71,11 @@ def test_unsynced_bytes_vanish_tear_and_survive() -> None:
             assert left[start : start + SECTOR] in (b"n" * SECTOR, b"o" * SECTOR)
         pages = [left[start : start + PAGE] for start in range(0, len(left), PAGE)]
         for page in pages:
-            assert page == b"n" * page.count(b"n") + b"o" * page.count(b"o"), (
-                "torn anywhere but after a prefix"
-            )
-        outcomes.add(
-            tuple("new" if b"o" not in page else "old" if b"n" not in page else "torn" for page in pages)
-        )
+            assert page == b"n" * page.count(b"n") + b"o" * page.count(b"o"), "torn anywhere but after a prefix"
+        outcomes.add(tuple("new" if b"o" not in page else "old" if b"n" not in page else "torn" for page in pages))
     kinds = {kind for outcome in outcomes for kind in outcome}
     assert kinds == {"new", "old", "torn"}
-    assert any(outcome[0] == "old" and outcome[2] == "new" for outcome in outcomes), (
-        "pages must not keep order"
-    )
+    assert any(outcome[0] == "old" and outcome[2] == "new" for outcome in outcomes), "pages must not keep order"
 
 
 def test_an_unsynced_append_leaves_some_size_in_between_and_holes_of_zeros() -> None:

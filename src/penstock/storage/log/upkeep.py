@@ -50,7 +50,7 @@ class Upkeep:
                 if not log.closed:
                     await self._expire(log, now_ms, settled)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if not _is_full(error):
                 raise  # a full disk may delay upkeep; anything else stops the broker
 
     async def _seal(self, log: Log, *, closing: bool = False) -> None:
@@ -119,7 +119,14 @@ class Upkeep:
             active = log.active
             if active.size and _expired(active, options.retention_ms, now_ms):
                 log.want_roll()  # so that the next round may drop it
-        await self._move_start(log, keep_from)
+        try:
+            await self._move_start(log, keep_from)
+        except OSError as error:
+            if not _is_full(error):
+                raise
+            # Retention is what makes room again. Whole segments may go before their going is on record: recovery
+            # begins a log at the first segment it finds.
+            await self._drop_below_start(log)
 
     async def begin_epoch(self, log: Log, epoch: int) -> None:
         """Note durably that `epoch` begins at the log's end, before its first batch."""
@@ -156,6 +163,10 @@ class Upkeep:
             self._shelf.files.forget(segment.path)
             self._shelf.stats.segments_deleted += 1
             await self._shelf.disk.run(_remove, self._shelf.disk, segment)
+
+
+def _is_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _expired(segment: Segment, retention_ms: int, now_ms: int) -> bool:
