@@ -14,7 +14,6 @@ file is found before the block is sent.
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
 from struct import Struct
 
 from crc32c import crc32c
@@ -56,12 +55,13 @@ class Card:
         self.positions = array("I")
         self.times = array("q")
         self.sums = array("I")
-        """Checksums of the blocks of some prefix; `block_sums` makes them cover all of `size`."""
+        """A checksum per block of `[0, size)`; the last one may be of a block not full yet, and is carried on."""
         self._last_indexed = -1
 
-    def add(self, base_offset: int, next_offset: int, size: int, max_timestamp: int, interval: int) -> None:
+    def add(self, base_offset: int, next_offset: int, batch: memoryview, max_timestamp: int, interval: int) -> None:
         """Note a batch just appended at position `self.size`. Hot path: once per batch."""
         position = self.size
+        self._sum(batch, position)
         if self._last_indexed < 0 or position - self._last_indexed >= interval:
             self.offsets.append(base_offset - self.base)
             self.positions.append(position)
@@ -70,8 +70,18 @@ class Card:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = base_offset
-        self.size = position + size
+        self.size = position + len(batch)
         self.next_offset = next_offset
+
+    def _sum(self, batch: memoryview, position: int) -> None:
+        """Carry the block checksums on, from bytes that are in the cache and were just checked: never from the disk."""
+        sums, size = self.sums, len(batch)
+        at = -position % BLOCK_BYTES  # what the block begun earlier still takes
+        if at:
+            sums[-1] = crc32c(batch[:at], sums[-1])
+        while at < size:
+            sums.append(crc32c(batch[at : at + BLOCK_BYTES]))
+            at += BLOCK_BYTES
 
     def position_before(self, offset: int) -> int:
         """A batch start from which walking forward meets `offset`."""
@@ -148,19 +158,6 @@ def decode(data: bytes, path: str) -> Card:
         start += width * count
     card._last_indexed = card.positions[-1] if card.positions else -1
     return card
-
-
-def block_sums(read: Callable[[int, int], bytes], size: int, known: "array[int]", known_size: int) -> "array[int]":
-    """Checksums of every block of the first `size` bytes; blocks full within `known_size` are taken from `known`.
-
-    Blocks already known are never read again, so damage since then is not blessed with a new checksum.
-    """
-    sums = known[: known_size // BLOCK_BYTES]
-    position = len(sums) * BLOCK_BYTES
-    while position < size:
-        sums.append(crc32c(read(min(BLOCK_BYTES, size - position), position)))
-        position += BLOCK_BYTES
-    return sums
 
 
 def _little_endian(column: "array[int]", in_place: bool = False) -> "array[int]":

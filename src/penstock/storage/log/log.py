@@ -22,7 +22,7 @@ from penstock.ports.clock import Clock
 from penstock.ports.disk import Disk, File
 from penstock.records.batch import Header, patch_place
 from penstock.storage.checked_file import DamagedFile, save_all
-from penstock.storage.log.card import Card, block_sums
+from penstock.storage.log.card import Card
 from penstock.storage.log.commit import CommitJob, Committer
 from penstock.storage.log.options import Flush, LogOptions
 from penstock.storage.log.producers import SentBatch
@@ -165,7 +165,7 @@ class Log:
             raise self._write_failed(error) from error
         last = base + header.last_offset_delta
         size = len(batch)
-        card.add(base, last + 1, size, header.max_timestamp, self.options.index_interval_bytes)
+        card.add(base, last + 1, batch, header.max_timestamp, self.options.index_interval_bytes)
         segment.size = card.size
         segment.next_offset = self.end_offset = last + 1
         segment.max_timestamp = card.max_timestamp
@@ -425,15 +425,14 @@ class Log:
             self._shelf.stats.corrupt_blocks += 1
             card = Card(segment.base)
 
-            def found(header: Header, position: int) -> None:
+            def found(header: Header, batch: memoryview) -> None:
                 interval = self.options.index_interval_bytes
-                card.add(header.base_offset, header.last_offset + 1, header.size, header.max_timestamp, interval)
+                card.add(header.base_offset, header.last_offset + 1, batch, header.max_timestamp, interval)
 
             result = scan(file, segment.size, 0, segment.base, self.state.epochs, found)
             if result.problem or result.next_offset != segment.next_offset:
                 problem = result.problem or "a batch is missing"
                 raise segment.damaged(result.position, f"lost its card, and {problem}") from None
-            card.sums = block_sums(file.read_at, card.size, card.sums, 0)
             save_all(self._shelf.disk, {segment.index_path: card.encode()})
             return card
 

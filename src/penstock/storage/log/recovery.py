@@ -21,7 +21,7 @@ from penstock.ports.disk import Disk, File
 from penstock.records.batch import HEADER_BYTES, LOG_APPEND_TIME, Header, decode_header
 from penstock.storage.checked_file import DamagedFile, save_all
 from penstock.storage.log import card as cards
-from penstock.storage.log.card import BLOCK_BYTES, SUMMARY_BYTES, Card, Summary, block_sums
+from penstock.storage.log.card import BLOCK_BYTES, SUMMARY_BYTES, Card, Summary
 from penstock.storage.log.epochs import LeaderEpochs
 from penstock.storage.log.log import NEXT_NAME
 from penstock.storage.log.options import LogOptions
@@ -163,7 +163,6 @@ class _Recovery:
             self._note(f"{segment.path}: {problem} at byte {card.size}; offsets from {card.next_offset} are refused")
         segment.take_card(card)
         if sealed or (not problem and card.next_offset == next_base):
-            card.sums = block_sums(file.read_at, card.size, card.sums, segment.checkpointed)
             self.disk.sync_files([file])
             _save_card(self.disk, segment, card)
             segment.sealed = True
@@ -232,9 +231,8 @@ class _Recovery:
         size = file.size()
         interval = self.options.index_interval_bytes
 
-        def found(header: Header, position: int) -> None:
-            assert position == card.size
-            card.add(header.base_offset, header.last_offset + 1, header.size, header.max_timestamp, interval)
+        def found(header: Header, batch: memoryview) -> None:
+            card.add(header.base_offset, header.last_offset + 1, batch, header.max_timestamp, interval)
 
         epochs = self.out.state.epochs if self.state_known else None
         self.out.scanned_bytes += size - card.size

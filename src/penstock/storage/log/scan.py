@@ -25,9 +25,9 @@ def scan(
     position: int,
     next_offset: int,
     epochs: LeaderEpochs | None,
-    found: Callable[[Header, int], None],
+    found: Callable[[Header, memoryview], None],
 ) -> Scan:
-    """Check every batch from `position`, calling `found(header, position)` for each good one. Blocking.
+    """Check every batch from `position`, calling `found(header, batch)` for each good one. Blocking.
 
     Args:
         next_offset: the offset the first batch must have.
@@ -48,9 +48,10 @@ def scan(
         if at + header.size > len(window):
             window = memoryview(file.read_at(max(_WINDOW_BYTES, header.size), position))
             window_at, at = position, 0
-        if not crc_matches(window[at : at + header.size], header):
+        batch = window[at : at + header.size]
+        if not crc_matches(batch, header):
             return Scan(position, next_offset, "a batch does not match its CRC-32C")
-        found(header, position)
+        found(header, batch)
         last_epoch = header.leader_epoch
         next_offset = header.last_offset + 1
         position += header.size

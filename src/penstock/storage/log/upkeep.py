@@ -10,7 +10,7 @@ from penstock.errors import Code, PenstockError
 from penstock.ports.disk import Disk
 from penstock.storage.checked_file import save_all
 from penstock.storage.log import state as states
-from penstock.storage.log.card import Card, block_sums
+from penstock.storage.log.card import Card
 from penstock.storage.log.log import Log, Shelf
 from penstock.storage.log.segment import Segment
 
@@ -86,12 +86,7 @@ class Upkeep:
         await self._shelf.committer.commit(log)
         contents = {}
         if card.size:
-            file = segment.file or self._shelf.files.peek(segment.path) or self._shelf.disk.open(segment.path)
-            card.sums = await self._shelf.disk.run(
-                block_sums, file.read_at, card.size, segment.card.sums, segment.checkpointed
-            )
             contents[segment.checkpoint_path] = card.encode()
-            segment.card.sums = card.sums
             segment.checkpointed = card.size
         contents[f"{log.directory}/{states.FILE_NAME}"] = encoded_state
         return contents
@@ -177,7 +172,6 @@ def _expired(segment: Segment, retention_ms: int, now_ms: int) -> bool:
 def _seal_blocking(disk: Disk, segment: Segment, state: dict[str, bytes]) -> None:
     card = segment.card
     assert card is not None and segment.file is not None
-    card.sums = block_sums(segment.file.read_at, card.size, card.sums, segment.checkpointed)
     segment.file.truncate(card.size)  # bytes of a failed append may lie behind the end
     disk.sync_files([segment.file])
     save_all(disk, {segment.index_path: card.encode(), **state})
@@ -195,5 +189,7 @@ def _copy(card: Card) -> Card:
     copy = Card(card.base)
     copy.next_offset, copy.size = card.next_offset, card.size
     copy.max_timestamp, copy.max_timestamp_offset = card.max_timestamp, card.max_timestamp_offset
-    copy.offsets, copy.positions, copy.times = card.offsets[:], card.positions[:], card.times[:]
+    copy.offsets, copy.positions, copy.times, copy.sums = (
+        column[:] for column in (card.offsets, card.positions, card.times, card.sums)
+    )
     return copy
