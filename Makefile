@@ -15,7 +15,7 @@ help: ## this list
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Penstock needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1). Set PYTHON=..." >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { scripts/system-packages python3-venv && $(PYTHON) -m venv $(VENV); }
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); scripts/system-packages python3-venv && $(PYTHON) -m venv $(VENV); } || { rm -rf $(VENV); exit 1; }
 
 $(BIN)/uv: | $(VENV)/bin/python
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
@@ -61,4 +61,4 @@ lock: $(BIN)/uv ## renew the locked requirements from pyproject.toml
 	@$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-header --no-annotate --extra dev pyproject.toml -o requirements/dev.txt
 
 clean: ## remove what the set-up made; data directories stay
-	@rm -rf $(VENV) $(CACHE) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) $(CACHE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -23,7 +23,6 @@ class Code(StrEnum):
     BATCH_TOO_LARGE = "batch_too_large"
     OUT_OF_ORDER_SEQUENCE = "out_of_order_sequence"
     INVALID_PRODUCER_EPOCH = "invalid_producer_epoch"
-    DUPLICATE_SEQUENCE = "duplicate_sequence"
     OFFSET_OUT_OF_RANGE = "offset_out_of_range"
     FENCED_LEADER_EPOCH = "fenced_leader_epoch"
     UNKNOWN_LEADER_EPOCH = "unknown_leader_epoch"
@@ -31,7 +30,6 @@ class Code(StrEnum):
     STORAGE_FULL = "storage_full"
     STORAGE_FAILED = "storage_failed"
     NOT_ENOUGH_REPLICAS = "not_enough_replicas"
-    TIMED_OUT = "timed_out"
     NOT_AVAILABLE = "not_available"
     LIMIT_EXCEEDED = "limit_exceeded"
 
@@ -44,7 +42,6 @@ _RETRIABLE = {
     Code.UNKNOWN_LEADER_EPOCH,
     Code.STORAGE_FULL,
     Code.NOT_ENOUGH_REPLICAS,
-    Code.TIMED_OUT,
     Code.NOT_AVAILABLE,
 }
 

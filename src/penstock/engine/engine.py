@@ -23,7 +23,7 @@ from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import Stats
 from penstock.ports.clock import Clock
-from penstock.ports.disk import Disk
+from penstock.ports.disk import Disk, is_shortage
 from penstock.ports.metadata import MetadataStore
 from penstock.ports.randomness import Randomness, new_uuid
 from penstock.storage.checked_file import save_all
@@ -68,7 +68,7 @@ class Engine:
         self._store = store
         self._directory = directory
         self._fail = fail
-        self._defaults = dict(defaults or {})
+        self.topic_defaults = dict(defaults or {})
         self.default_partitions = default_partitions
         self.stats = stats
         self.topics = Topics()
@@ -86,8 +86,8 @@ class Engine:
 
     async def start(self) -> None:
         """Load topics, recover their logs. Raises `StartupError` when going on would be a guess."""
-        check_settings(self._defaults)
-        self._committer_task = self._tasks.spawn(self._committer.run(), "group commit")
+        check_settings(self.topic_defaults)
+        self._tasks.spawn(self._committer.run(), "group commit")
         await self._load_cluster_id()
         await self._finish_intents()
         on_disk = await self._disk.run(self._directory.partitions)
@@ -192,20 +192,20 @@ class Engine:
                     f"{name!r} with {partitions} partitions would pass this broker's limit of {MAX_PARTITIONS}",
                 )
             record = TopicRecord(new_uuid(self._randomness), partitions, dict(settings or {}), 0)
-            config = make_config(record.settings, self._defaults)
+            config = make_config(record.settings, self.topic_defaults)
             if validate_only:
                 return Topic(name, record.topic_id, config, [])
             intent = orjson.dumps({"topic": name, "id": str(record.topic_id)})
             await self._store.transact(put={f"{CREATING}{record.topic_id}": intent})
             try:
                 made = await self._disk.run(self._make_logs, name, record)
-            except OSError as error:
+                await self._store.transact(
+                    expect={TOPICS + name: 0},
+                    put={TOPICS + name: record.encode()},
+                    delete=[f"{CREATING}{record.topic_id}"],
+                )
+            except (OSError, PenstockError) as error:
                 raise await self._undo_creation(name, record, error) from error
-            await self._store.transact(
-                expect={TOPICS + name: 0},
-                put={TOPICS + name: record.encode()},
-                delete=[f"{CREATING}{record.topic_id}"],
-            )
             topic = Topic(name, record.topic_id, config, [])
             for index, recovered in enumerate(made):
                 partition = Partition(name, record.topic_id, index, record.leader_epoch, config, self._clock)
@@ -214,22 +214,27 @@ class Engine:
             self.topics.add(topic)
             return topic
 
-    async def _undo_creation(self, name: str, record: TopicRecord, error: OSError) -> PenstockError:
+    async def _undo_creation(self, name: str, record: TopicRecord, error: OSError | PenstockError) -> PenstockError:
         """Take away what was made of a topic, so that nothing of it is found by the next one of that name."""
+        in_the_way = isinstance(error, OSError) and error.errno == errno.EEXIST  # then it is not ours to take away
         try:
-            if error.errno != errno.EEXIST:  # then it is not ours to take away
+            if not in_the_way:
                 await self._disk.run(self._directory.remove_topic, name, record.topic_id)
-        except OSError as second:
+            await self._store.transact(delete=[f"{CREATING}{record.topic_id}"])
+        except (OSError, PenstockError) as second:
             self._fail(second)  # the next start will do it
         else:
-            await self._store.transact(delete=[f"{CREATING}{record.topic_id}"])
             self._tasks.spawn(self._empty_removed(), f"remove {name}")
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        code = Code.STORAGE_FULL if full else Code.STORAGE_FAILED
-        return PenstockError(code, f"cannot create topic {name!r}: {error}")
+        if isinstance(error, PenstockError):
+            return error
+        if is_shortage(error):
+            return PenstockError(Code.STORAGE_FULL, f"cannot create topic {name!r}: {error}")
+        if not in_the_way:
+            self._fail(error)
+        return PenstockError(Code.STORAGE_FAILED, f"cannot create topic {name!r}: {error}")
 
     def _make_logs(self, name: str, record: TopicRecord) -> list[Recovered]:
-        config = make_config(record.settings, self._defaults)
+        config = make_config(record.settings, self.topic_defaults)
         made = []
         for index in range(record.partitions):
             path = self._directory.create_partition(name, record.topic_id, index)
@@ -255,7 +260,11 @@ class Engine:
                     await self._upkeep.quiesce(partition.log)
                 partition.log, partition.offline = None, gone
                 partition.waiters.abandon()
-            await self._disk.run(self._directory.remove_topic, topic.name, topic.topic_id)
+            try:
+                await self._disk.run(self._directory.remove_topic, topic.name, topic.topic_id)
+            except OSError as error:
+                self._fail(error)  # the name is in the way of the next topic; the next start finishes this
+                raise PenstockError(Code.STORAGE_FAILED, f"cannot remove topic {topic.name!r}: {error}") from error
             await self._store.transact(delete=[key])
         self._tasks.spawn(self._empty_removed(), f"remove {topic.name}")
 
@@ -264,7 +273,7 @@ class Engine:
             await self._disk.run(self._directory.empty_removed)
 
     async def _open_topic(self, name: str, record: TopicRecord, clean_ends: Mapping[str, int]) -> None:
-        config = make_config(record.settings, self._defaults)
+        config = make_config(record.settings, self.topic_defaults)
         topic = Topic(name, record.topic_id, config, [])
         for index in range(record.partitions):
             partition = Partition(name, record.topic_id, index, record.leader_epoch, config, self._clock)
@@ -287,9 +296,12 @@ class Engine:
                 partition.offline = error
                 log_.error("partition is offline", partition=f"{name}-{index}", error=str(error), help=error.help)
                 continue
+            latest = recovered.state.epochs.latest
+            if latest > partition.leader_epoch:  # the metadata is from an older backup than the log
+                partition.leader_epoch = latest + 1
             self._use_log(partition, recovered)
             assert partition.log is not None
-            await self._upkeep.begin_epoch(partition.log, record.leader_epoch)
+            await self._upkeep.begin_epoch(partition.log, partition.leader_epoch)
         self.topics.add(topic)
 
     def _use_log(self, partition: Partition, recovered: Recovered) -> None:
@@ -326,7 +338,7 @@ class Engine:
         try:
             await self._upkeep.delete_records(log, target)
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            if not is_shortage(error):
                 self._fail(error)
             raise PenstockError(Code.STORAGE_FULL, f"cannot note the new start of {log.name}: {error}") from error
         return log.log_start

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-from penstock.errors import Code, PenstockError
 from penstock.records.batch import crc_matches, decode_header
 from penstock.records.compression import CompressionError
 from penstock.records.record import RecordError, iterate_batch
@@ -64,9 +63,7 @@ def _find_in_segment(log: Log, segment: Segment, timestamp: int, limit: int) -> 
             for offset, record_time, _ in iterate_batch(data, _LARGEST_OPENED_BATCH):
                 if record_time >= timestamp and log.log_start <= offset < limit:
                     return Found(offset, record_time, header.leader_epoch)
-        except (RecordError, CompressionError) as error:
-            raise PenstockError(
-                Code.INVALID_BATCH,
-                f"{log.name}: the batch at offset {header.base_offset} cannot be opened: {error}",
-            ) from error
+        except (RecordError, CompressionError):
+            # Batches are taken unopened, so one that nobody can open may lie here: it is as far as one can tell.
+            return Found(max(header.base_offset, log.log_start), header.max_timestamp, header.leader_epoch)
     return None

@@ -78,7 +78,11 @@ class TcpTransport:
             return
         if self._socket is None:
             own: socket.socket = self._transport.get_extra_info("socket")
-            self._socket = socket.socket(fileno=os.dup(own.fileno()))
+            try:
+                self._socket = socket.socket(fileno=os.dup(own.fileno()))
+            except OSError:  # out of descriptors: the frame begun cannot be finished
+                self.abort()
+                return
             self._socket.setblocking(False)
         self._unsent += size
         self._queue.append(_Range(file, position, size))
@@ -156,10 +160,8 @@ class TcpTransport:
         self._transport.resume_reading()
 
     def close(self) -> None:
-        if self._queue:
-            self._closing = True
-        else:
-            self._closing = True
+        self._closing = True
+        if not self._queue:
             self._transport.close()
 
     def abort(self) -> None:

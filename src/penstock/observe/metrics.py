@@ -78,7 +78,7 @@ HISTOGRAMS: tuple[Meaning, ...] = (
     Meaning(
         "append_latency",
         "storage_append_duration_seconds",
-        "Time from handing a batch to its partition's log until it may be acknowledged.",
+        "Time of writing one batch into its segment; the device is not waited for, unless too much is unwritten.",
     ),
     Meaning(
         "sync_latency",
@@ -169,7 +169,7 @@ class _BrokerCollector(Collector):
         )
         errors = CounterMetricFamily(
             "penstock_broker_request_errors",
-            "Requests answered with an error, by protocol and request kind.",
+            "Requests that failed by a fault of the broker, by protocol and request kind.",
             labels=REQUEST_LABELS,
         )
         for labels, request in sorted(self._stats.requests.items()):

@@ -5,6 +5,7 @@ microseconds); whatever may wait for the device (open, truncate, unlink, rename,
 `await disk.run(function, ...)`. A simulated disk runs the same function in virtual time.
 """
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -12,6 +13,14 @@ from typing_extensions import Buffer
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+_SHORTAGES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+
+
+def is_shortage(error: OSError) -> bool:
+    """Whether space or descriptors ran out: that passes, and says nothing against the disk. Anything else does."""
+    return error.errno in _SHORTAGES
 
 
 class File(Protocol):
@@ -91,4 +100,8 @@ class Disk(Protocol):
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run blocking disk work off the event loop."""
+        ...
+
+    async def run_first(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Like `run`, for the commit rounds: never queued behind other work."""
         ...

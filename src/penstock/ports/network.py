@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from typing_extensions import Buffer
-
 from penstock.ports.disk import File
 
 
@@ -75,6 +73,3 @@ class Network(Protocol):
     async def listen(self, host: str, port: int, accept: Callable[[], Receiver]) -> Listener:
         """Bind and accept. Raises `OSError` when the address cannot be bound."""
         ...
-
-
-__all__ = ["Buffer", "Listener", "Network", "Receiver", "Transport"]

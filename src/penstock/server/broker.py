@@ -94,7 +94,7 @@ class Broker:
             orphans = await self._disk.run(self._directory.partitions)
             if orphans:  # found before an empty store is made, so that nothing is touched
                 raise self._directory.metadata_lost(orphans)
-        return await EmbeddedStore.open(path)
+        return await EmbeddedStore.open(path, self._fail)
 
     async def _listen(self, engine: Engine) -> None:
         config = self._config

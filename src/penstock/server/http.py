@@ -46,9 +46,10 @@ def create_app(
     """Build the app that answers health and metrics.
 
     Args:
-        not_ready: Why clients should not be sent here yet; empty when logs are recovered and listeners
-        accept. summary: Further facts for `/health`, ready for JSON. scrape: The metrics for an Accept
-        header: body and content type (`Exposition.render`). stats: Where requests are counted.
+        not_ready: why clients should not be sent here yet; empty when logs are recovered and listeners accept.
+        summary: further facts for `/health`, ready for JSON.
+        scrape: the metrics for an Accept header: body and content type (`Exposition.render`).
+        stats: where requests are counted.
     """
 
     async def live(request: Request) -> Response:

@@ -88,6 +88,9 @@ class DataDirectory:
             self._disk.make_dirs(path)
             note = orjson.dumps({"topic": topic, "topic_id": str(topic_id), "partition": partition})
             checked_file.save(self._disk, f"{path}/partition.meta", b"part", 1, note)
+            # A creation cut short may have left these names unsynced, and `make_dirs` passes over what is there.
+            self._disk.sync_dir(f"{self.path}/logs/{topic}")
+            self._disk.sync_dir(f"{self.path}/logs")
         return path
 
     def partitions(self) -> list[PartitionDirectory]:

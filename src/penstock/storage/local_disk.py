@@ -5,6 +5,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ _WORKERS = 8
 # Where one `syncfs` is known to write back and flush every dirty page of the file system and to report errors.
 # Elsewhere (FUSE, network file systems) it may be a silent no-op, so files are synced one by one.
 _SYNCFS_TYPES = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs"}
+_SYNCFS_KERNEL = (5, 8)  # the first one whose `syncfs` reports failed write-back
 # One `syncfs` beats many fdatasyncs, but waits for everybody's dirty pages, so few files are synced by themselves.
 # The tables these numbers come from are in docs/adr/0003-sync-rounds.md.
 _THREADS_FROM_FILES = 3
@@ -109,6 +111,7 @@ class LocalDisk:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="penstock-disk")
+        self._first_thread = ThreadPoolExecutor(1, thread_name_prefix="penstock-commit")
         self._sync_threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="penstock-sync")
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._syncfs_devices: dict[int, bool] = {}
@@ -183,8 +186,13 @@ class LocalDisk:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
 
+    async def run_first(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._first_thread, lambda: function(*args, **kwargs))
+
     def close(self) -> None:
         self._threads.shutdown(wait=True)
+        self._first_thread.shutdown(wait=True)
         self._sync_threads.shutdown(wait=True)
 
     def _one_per_device(self, files: Sequence[File]) -> list[int]:
@@ -199,7 +207,8 @@ class LocalDisk:
         with self._devices_lock:
             known = self._syncfs_devices.get(device)
             if known is None:
-                known = self._syncfs_devices[device] = self._file_system_type(fd) in _SYNCFS_TYPES
+                known = _kernel() >= _SYNCFS_KERNEL and self._file_system_type(fd) in _SYNCFS_TYPES
+                self._syncfs_devices[device] = known
             return known
 
     def _file_system_type(self, fd: int) -> int:
@@ -207,3 +216,8 @@ class LocalDisk:
         if self._libc.fstatfs(fd, ctypes.byref(buffer)) != 0:
             return -1
         return int(buffer[0]) & 0xFFFFFFFF
+
+
+def _kernel() -> tuple[int, int]:
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -209,6 +209,9 @@ class FaultyDisk:
         self._locks.add(node)
         return _Lock(self._locks, node)
 
+    async def run_first(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.run(function, *args, **kwargs)
+
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do the work after a seeded wait and report it after another, so the loop's writes fall in between.
 

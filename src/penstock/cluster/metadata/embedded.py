@@ -52,7 +52,14 @@ class DamagedMetadataError(RuntimeError):
 class EmbeddedStore:
     """The metadata port on SQLite. Make one with `open`."""
 
-    def __init__(self, path: str, connection: "Connection", thread: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        path: str,
+        connection: "Connection",
+        thread: ThreadPoolExecutor,
+        fail: Callable[[BaseException], None] | None,
+    ) -> None:
+        self._fail = fail
         self._path = path
         self._connection = connection
         self._thread = thread
@@ -60,15 +67,18 @@ class EmbeddedStore:
         self._refusal = ""
 
     @staticmethod
-    async def open(path: str) -> "EmbeddedStore":
+    async def open(path: str, fail: Callable[[BaseException], None] | None = None) -> "EmbeddedStore":
         """Open the store, creating it and its directory if there is none.
+
+        Args:
+            fail: told when the store stops for good, so that the broker stops too.
 
         Raises:
             StartupError: the file is damaged, from a newer release, not ours, or cannot be opened.
         """
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-metadata")
         try:
-            return await asyncio.get_running_loop().run_in_executor(thread, _open, path, thread)
+            return await asyncio.get_running_loop().run_in_executor(thread, _open, path, thread, fail)
         except BaseException:
             thread.shutdown(wait=False)
             raise
@@ -107,7 +117,12 @@ class EmbeddedStore:
     async def _run(self, work: Callable[[], T]) -> T:
         if self._refusal:
             raise PenstockError(Code.NOT_AVAILABLE, f"metadata store {self._path}: {self._refusal}")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, work)
+        except PenstockError as error:
+            if error.code is Code.STORAGE_FAILED and self._fail is not None:
+                self._fail(error)
+            raise
 
     # From here on in the store's own thread.
 
@@ -217,7 +232,7 @@ def _save_revision(connection: "Connection", revision: int) -> None:
     )
 
 
-def _open(path: str, thread: ThreadPoolExecutor) -> EmbeddedStore:
+def _open(path: str, thread: ThreadPoolExecutor, fail: Callable[[BaseException], None] | None) -> EmbeddedStore:
     from sqlite3 import DatabaseError, connect
 
     directory = os.path.dirname(os.path.abspath(path))
@@ -231,7 +246,7 @@ def _open(path: str, thread: ThreadPoolExecutor) -> EmbeddedStore:
         # A new file, and a new directory, are names that a power cut may take back.
         _sync_directory(directory)
         _sync_directory(os.path.dirname(directory))
-        store = EmbeddedStore(path, connection, thread)
+        store = EmbeddedStore(path, connection, thread, fail)
         store._verify()
     except DamagedMetadataError as error:
         connection.close()

@@ -4,6 +4,8 @@ Owns: frames, versions and errors as Kafka clients know them. Never imports anot
 
 codec.py     request and response headers
 messages.py  message bodies, driven by the schemas of `kio`
+fetch_codec.py     Fetch by hand
+fetch_sessions.py  what incremental fetches remember
 session.py   one connection: dispatch to handlers, time them, answer
 errors.py    our errors as Kafka's codes
 handlers/    one file per API; the versions advertised are the ones they name

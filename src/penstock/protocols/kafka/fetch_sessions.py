@@ -42,11 +42,9 @@ class FetchSession:
         for change in changes:
             key = (change.topic, change.index)
             known = self.wanted.get(key)
-            if known is None:
-                self.wanted[key] = change
-            else:
+            if known is not None:
                 change.told = known.told
-                self.wanted[key] = change
+            self.wanted[key] = change
         for key in forgotten:
             self.wanted.pop(key, None)
 

@@ -104,7 +104,7 @@ class KafkaSession:
             raise PeerError(f"{module.API.name} request of {len(frame)} bytes; allowed: {_LARGEST_SMALL_REQUEST}")
         schema = schema_of(module.API.name, version, "request")
         start = skip_client_id(frame, position, flexible=schema.flexible)
-        key = b""
+        key, revision = b"", -1
         if module is metadata:
             topics = self._context.engine.topics
             body = self._context.metadata_answers.get(topics.revision, version, frame[start:])
@@ -112,13 +112,16 @@ class KafkaSession:
                 self._send(module.API, version, correlation_id, body, answer)
                 return
             key = bytes(frame[start:])
+            revision = topics.revision
         request = decode(schema, frame, start)
         handler: Handle = module.handle
         result = handler(self._context, request, version)
         if isinstance(result, dict):
             self._reply(module.API, version, correlation_id, result, answer)
             return
-        work = self._finish(cast(Awaitable[Fields], result), module.API, version, correlation_id, answer, stats, key)
+        work = self._finish(
+            cast(Awaitable[Fields], result), module.API, version, correlation_id, answer, stats, key, revision
+        )
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -132,12 +135,13 @@ class KafkaSession:
         answer: Answer,
         stats: RequestStats,
         key: bytes,
+        revision: int,
     ) -> None:
         try:
             fields = await result
             body = self._reply(api, version, correlation_id, fields, answer)
             if key and not any(topic["error_code"] for topic in fields["topics"]):
-                self._context.metadata_answers.put(self._context.engine.topics.revision, version, key, body)
+                self._context.metadata_answers.put(revision, version, key, body)
         except Exception:  # noqa: BLE001 - a bug of ours must cost this connection only
             stats.errors += 1
             log_.limited("bug").exception("request failed", api=api.name, version=version, peer=self._connection.peer)

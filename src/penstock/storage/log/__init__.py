@@ -3,7 +3,7 @@
 Owns: what lies in `logs/{topic}/{partition}/` and every rule about it. Never imports a sibling room but `records`,
 `ports` and `observe.stats`.
 
-log.py        the log itself: append, read, roll, delete; one writer
+log.py        the log itself: append, read, roll, commit; one writer
 segment.py    one `.log` file and where things are in it
 card.py       the sidecar of a segment: index by offset and time, checksum per block
 scan.py       walk a segment's batches, check each one

@@ -75,7 +75,7 @@ class Committer:
                 jobs.append(log.begin_commit())
             started = self._clock.monotonic()
             try:
-                await self._disk.run(_sync, self._disk, jobs)
+                await self._disk.run_first(_sync, self._disk, jobs)
             except OSError as error:
                 self._stop(error, waiting)
                 return

@@ -4,7 +4,7 @@ from bisect import bisect_right
 
 
 class LeaderEpochs:
-    """Epochs and their first offsets, both strictly rising; an epoch is noted when its first batch is appended."""
+    """Epochs and their first offsets, both strictly rising; an epoch is noted before its first batch."""
 
     __slots__ = ("_epochs", "_starts")
 

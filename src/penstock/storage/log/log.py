@@ -10,7 +10,6 @@ Offsets, oldest first:  log_start <= durable_end <= end_offset
 """
 
 import asyncio
-import errno
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ from typing import NamedTuple
 from penstock.errors import Code, PenstockError
 from penstock.observe.stats import Stats
 from penstock.ports.clock import Clock
-from penstock.ports.disk import Disk, File
+from penstock.ports.disk import Disk, File, is_shortage
 from penstock.records.batch import Header, patch_place
-from penstock.storage.checked_file import DamagedFile, save_all
+from penstock.storage.checked_file import DamagedFile
 from penstock.storage.log.card import Card
 from penstock.storage.log.commit import CommitJob, Committer
 from penstock.storage.log.options import Flush, LogOptions
@@ -61,10 +60,11 @@ class Shelf:
 
 
 class Log:
-    """See the module's text. Made by `recovery.open_log`, never empty of segments."""
+    """See the module's text. Made of what `recovery.recover` found; there is always an active segment."""
 
     __slots__ = (
         "_flush_timer",
+        "_roll_task",
         "_rolling",
         "_shelf",
         "_unsynced",
@@ -111,6 +111,7 @@ class Log:
         self.last_append_ms = 0
         self._shelf = shelf
         self._rolling = False
+        self._roll_task: asyncio.Task[None] | None = None
         self._flush_timer = False
         self._unsynced: list[Segment] = []
 
@@ -157,19 +158,21 @@ class Log:
             raise PenstockError(Code.NOT_AVAILABLE, f"{self.name} waits for a new segment file")
         base = self.end_offset
         patch_place(batch, base, leader_epoch)
-        if segment.file is None:
-            segment.file = self._open_now(segment)
+        assert segment.file is not None
+        clock = self._shelf.clock
+        started = clock.monotonic()
         try:
             segment.file.write_at(batch, segment.size)
         except OSError as error:
             raise self._write_failed(error) from error
+        self._shelf.stats.append_latency.observe(clock.monotonic() - started)
         last = base + header.last_offset_delta
         size = len(batch)
         card.add(base, last + 1, batch, header.max_timestamp, self.options.index_interval_bytes)
         segment.size = card.size
         segment.next_offset = self.end_offset = last + 1
         segment.max_timestamp = card.max_timestamp
-        now_ms = self._shelf.clock.now_ms()
+        now_ms = clock.now_ms()
         self.last_append_ms = now_ms
         if not segment.created_ms:
             segment.created_ms = now_ms
@@ -205,7 +208,7 @@ class Log:
         self._shelf.committer.request(self)
 
     def _write_failed(self, error: OSError) -> PenstockError:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_shortage(error):
             # Part of the batch may be on disk past the end; the next append overwrites it, recovery would cut it.
             return PenstockError(
                 Code.STORAGE_FULL,
@@ -215,17 +218,18 @@ class Log:
         self._shelf.fail(error)
         return PenstockError(Code.STORAGE_FAILED, f"cannot write {self.name}: {error}")
 
-    def _open_now(self, segment: Segment) -> File:
-        file = self._shelf.files.peek(segment.path)
-        return file if file is not None else self._shelf.disk.open(segment.path)
-
     # --- rolling
 
     def want_roll(self) -> None:
         """Begin a new segment soon; appends go on into the old one until its file is there."""
         if not self._rolling and not self.closed and self.active.size > 0:
             self._rolling = True
-            self._shelf.tasks.spawn(self._roll(), f"roll {self.name}")
+            self._roll_task = self._shelf.tasks.spawn(self._roll(), f"roll {self.name}")
+
+    async def rolled(self) -> None:
+        """Return when no new segment file is being made."""
+        if self._roll_task is not None and not self._roll_task.done():
+            await asyncio.wait({self._roll_task})
 
     async def _roll(self) -> None:
         disk = self._shelf.disk
@@ -235,7 +239,7 @@ class Log:
             self._rolling = False
             if self.closed:
                 return  # the topic is deleted and its directory gone
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE):
+            if not is_shortage(error):
                 raise
             return  # the old segment grows on; upkeep or the next append tries again
         if self.closed:
@@ -300,6 +304,8 @@ class Log:
         if card is None or file is None:
             raise NotReady
         start = self._position_of(segment, card, file, offset, warmed)
+        if not warmed and not _is_recent(segment, start) and not file.resident(1, start):
+            raise NotReady  # the next lines may read the batch's header
         end = self._end_of(segment, card, file, limit, start, max_bytes, at_least_one)
         if end <= start:
             return None
@@ -314,8 +320,7 @@ class Log:
     def _is_ready(self, segment: Segment, file: File, start: int, end: int, warmed: bool) -> bool:
         if segment.unchecked and segment.is_unchecked(start, end - start):
             return False
-        is_recent = segment.file is not None and segment.size - start <= _RECENT_BYTES
-        return is_recent or warmed or file.resident(end - start, start)
+        return warmed or _is_recent(segment, start) or file.resident(end - start, start)
 
     def segment_of(self, offset: int) -> Segment:
         """The segment that holds `offset`. Raises OFFSET_OUT_OF_RANGE or, for a hole, CORRUPT_LOG."""
@@ -343,7 +348,7 @@ class Log:
         walk = segment.walk_bytes(card, position)
         if segment.is_unchecked(position, walk):
             raise NotReady
-        if not segment.file and not warmed and not file.resident(min(walk, READY_BYTES), position):
+        if not warmed and not _is_recent(segment, position) and not file.resident(min(walk, READY_BYTES), position):
             raise NotReady
         return segment.find(file, offset)
 
@@ -433,8 +438,7 @@ class Log:
             if result.problem or result.next_offset != segment.next_offset:
                 problem = result.problem or "a batch is missing"
                 raise segment.damaged(result.position, f"lost its card, and {problem}") from None
-            save_all(self._shelf.disk, {segment.index_path: card.encode()})
-            return card
+            return card  # in memory only: several readers may be here at once, and the next start makes it anew
 
     def _out_of_range(self, offset: int) -> PenstockError:
         return PenstockError(
@@ -447,6 +451,10 @@ def _create_empty(disk: Disk, path: str) -> File:
     file = disk.open(path, create=True)
     file.truncate(0)
     return file
+
+
+def _is_recent(segment: Segment, position: int) -> bool:
+    return segment.file is not None and segment.size - position <= _RECENT_BYTES
 
 
 def _base(segment: Segment) -> int:

@@ -287,7 +287,6 @@ class _Recovery:
         state.epochs.cut_to(end + 1)
         if not self.state_known:
             state.epochs = LeaderEpochs()
-        if not self.state_known:
             state.producers, state.producers_at = Producers(), state.log_start
         start_offset = state.producers_at
         for segment in self.out.segments:
@@ -346,7 +345,7 @@ def recover(disk: Disk, directory: str, options: LogOptions, now_ms: int, expect
         expected_end: where the log ended when the broker was last closed cleanly, if it was.
 
     Raises:
-        PenstockError: CORRUPT_LOG when durable data is missing; nothing has been changed then.
+        PenstockError: CORRUPT_LOG when durable data is missing; nothing durable has been changed then.
     """
     return _Recovery(disk, directory, options, now_ms).run(expected_end)
 

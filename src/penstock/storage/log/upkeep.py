@@ -4,10 +4,8 @@ Every step first makes its decision durable, then acts on it, so that a crash in
 a card is saved after the bytes it describes are synced; the new log start is saved before a segment is removed.
 """
 
-import errno
-
 from penstock.errors import Code, PenstockError
-from penstock.ports.disk import Disk
+from penstock.ports.disk import Disk, is_shortage
 from penstock.storage.checked_file import save_all
 from penstock.storage.log import state as states
 from penstock.storage.log.card import Card
@@ -50,8 +48,8 @@ class Upkeep:
                 if not log.closed:
                     await self._expire(log, now_ms, settled)
         except OSError as error:
-            if not _is_full(error):
-                raise  # a full disk may delay upkeep; anything else stops the broker
+            if not is_shortage(error):
+                raise  # a shortage may delay upkeep; anything else stops the broker
 
     async def _seal(self, log: Log, *, closing: bool = False) -> None:
         """Save the cards of segments that will not change any more."""
@@ -117,7 +115,7 @@ class Upkeep:
         try:
             await self._move_start(log, keep_from)
         except OSError as error:
-            if not _is_full(error):
+            if not is_shortage(error):
                 raise
             # Retention is what makes room again. Whole segments may go before their going is on record: recovery
             # begins a log at the first segment it finds.
@@ -130,8 +128,9 @@ class Upkeep:
                 await self._save_state(log)
 
     async def quiesce(self, log: Log) -> None:
-        """Return when a closed log has no upkeep and no unsynced append under way."""
+        """Return when a closed log has no upkeep, no roll and no unsynced append under way."""
         async with log.tending:
+            await log.rolled()
             await self._shelf.committer.commit(log)
 
     async def _state(self, log: Log) -> dict[str, bytes]:
@@ -158,10 +157,6 @@ class Upkeep:
             self._shelf.files.forget(segment.path)
             self._shelf.stats.segments_deleted += 1
             await self._shelf.disk.run(_remove, self._shelf.disk, segment)
-
-
-def _is_full(error: OSError) -> bool:
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _expired(segment: Segment, retention_ms: int, now_ms: int) -> bool:

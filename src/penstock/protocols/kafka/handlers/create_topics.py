@@ -4,6 +4,7 @@ Explicit assignments must put every partition on this one broker. Error texts sa
 """
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from penstock.engine.topic_config import SETTINGS
 from penstock.errors import Code, PenstockError
@@ -12,7 +13,7 @@ from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
 API = Api(19, "create_topics", 2, 7)
-_DEFAULT_CONFIG, _TOPIC_CONFIG = 5, 1
+_TOPIC_CONFIG, _BROKER_CONFIG, _DEFAULT_CONFIG = 1, 4, 5
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
@@ -44,14 +45,25 @@ async def _create(context: Context, wanted: Message, validate_only: bool) -> Fie
         "configs": [
             {
                 "name": name,
-                "value": topic.config.given.get(name, setting.default),
+                "value": value,
                 "read_only": False,
-                "config_source": _TOPIC_CONFIG if name in topic.config.given else _DEFAULT_CONFIG,
+                "config_source": source,
                 "is_sensitive": False,
             }
-            for name, setting in SETTINGS.items()
+            for name, value, source in _effective(context, topic.config.given)
         ],
     }
+
+
+def _effective(context: Context, given: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
+    """Every setting with its value and where it comes from."""
+    for name, setting in SETTINGS.items():
+        if name in given:
+            yield name, given[name], _TOPIC_CONFIG
+        elif name in context.engine.topic_defaults:
+            yield name, context.engine.topic_defaults[name], _BROKER_CONFIG
+        else:
+            yield name, setting.default, _DEFAULT_CONFIG
 
 
 def _partitions(context: Context, wanted: Message) -> int:

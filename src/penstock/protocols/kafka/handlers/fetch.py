@@ -11,19 +11,19 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from penstock.engine.partition import Partition
-from penstock.errors import PenstockError
+from penstock.errors import Code, PenstockError
 from penstock.net.connection import Answer
 from penstock.protocols.kafka import errors, fetch_codec
 from penstock.protocols.kafka.codec import encode_response_head
 from penstock.protocols.kafka.fetch_codec import FetchRequest, Row
 from penstock.protocols.kafka.fetch_sessions import FetchSession, Wanted, next_epoch
 from penstock.protocols.kafka.handlers import Api, Context
-from penstock.storage.log.segment import NotReady
+from penstock.storage.log.log import READY_BYTES
+from penstock.storage.log.segment import FileSlice, NotReady
 
 API = Api(1, "fetch", 4, 18)
 _LONGEST_WAIT_MS = 5 * 60 * 1000
 _LARGEST_ANSWER = 64 << 20
-_WARM_BYTES = 1 << 20
 _NAME_BYTES = 250  # one more than a name may have, so what is cut to it is unknown all the same
 
 
@@ -35,6 +35,7 @@ class Fetch:
         "_context",
         "_correlation_id",
         "_deadline",
+        "_failed",
         "_over",
         "_parked",
         "_request",
@@ -61,6 +62,7 @@ class Fetch:
         self._over = False
         self._warmed: dict[tuple[bytes, int], int] = {}
         """Partitions whose bytes were fetched from the disk for this request, and how many."""
+        self._failed: dict[tuple[bytes, int], PenstockError | OSError] = {}
 
     def start(self) -> None:
         code = self._open_session()
@@ -115,11 +117,15 @@ class Fetch:
     # --- looking
 
     def _look(self, last_look: bool) -> None:
-        """Collect what is there; answer if it is enough or time is up, else park."""
+        """Collect what is there; answer if it is enough or time is up, else fetch from the disk or park.
+
+        Every partition gets a row, the ones that need the disk first an empty one: a client takes a full answer that
+        lacks a partition for damage, and asks again for ever.
+        """
         request = self._request
         room = min(max(request.max_bytes, 0), _LARGEST_ANSWER)
         rows: list[tuple[Wanted, Row]] = []
-        cold: list[tuple[Partition, Wanted]] = []
+        cold: tuple[Partition, Wanted] | None = None
         found = 0
         answer_now = last_look
         for wanted in self._wanted():
@@ -127,26 +133,22 @@ class Fetch:
                 partition = self._partition(wanted)
                 row = self._read(partition, wanted, room - found, at_least_one=found == 0)
             except NotReady:
-                if found == 0:
-                    cold.append((partition, wanted))
-                    break
-                continue  # comes next time, first in line
-            except PenstockError as error:
-                row = Row(wanted.topic, wanted.index, errors.kafka_code(error), -1, -1, -1, None)
-                answer_now = True
-            except OSError:
-                row = Row(wanted.topic, wanted.index, errors.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
+                cold = cold or (partition, wanted)
+                row = _row(partition, wanted)
+            except (PenstockError, OSError) as error:
+                row = _refusal(wanted, error)
                 answer_now = True
             if row.data is not None:
                 found += row.data.size
             elif row.diverging is not None:
                 answer_now = True
             rows.append((wanted, row))
-        if cold:
-            self._warm(*cold[0])
-        elif answer_now or found >= request.min_bytes or (self._is_full and not rows):
+        enough = found >= max(request.min_bytes, 1) or (answer_now and cold is None)
+        if cold is not None:
+            self._warm(*cold, then_look=not enough)
+        if enough or (cold is None and (request.min_bytes <= 0 or (self._is_full and not rows))):
             self._answer_with(rows)
-        else:
+        elif cold is None:
             self._park()
 
     def _partition(self, wanted: Wanted) -> Partition:
@@ -159,15 +161,21 @@ class Fetch:
         return partition
 
     def _read(self, partition: Partition, wanted: Wanted, room: int, *, at_least_one: bool) -> Row:
-        log = partition.opened()
         diverging = None
         data = None
         if wanted.last_fetched_epoch >= 0:
             epoch, end = partition.end_of_epoch(wanted.last_fetched_epoch)
+            if epoch < 0:
+                raise PenstockError(
+                    Code.OFFSET_OUT_OF_RANGE, f"{partition.topic}-{partition.index} knows no epoch that old any more"
+                )
             if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
                 diverging = (epoch, end)
         if diverging is None:
-            warmed = self._warmed.get((wanted.topic, wanted.index))
+            key = (wanted.topic, wanted.index)
+            if key in self._failed:
+                raise self._failed[key]
+            warmed = self._warmed.get(key)
             data = partition.read(
                 wanted.fetch_offset,
                 min(wanted.max_bytes, room, warmed or _LARGEST_ANSWER),
@@ -175,33 +183,22 @@ class Fetch:
                 at_least_one=at_least_one,
                 warmed=warmed is not None,
             )
-        return Row(
-            wanted.topic,
-            wanted.index,
-            errors.NONE,
-            partition.high_watermark,
-            partition.stable_offset,
-            log.log_start,
-            data,
-            diverging,
-        )
+        return _row(partition, wanted, data, diverging)
 
-    def _warm(self, partition: Partition, wanted: Wanted) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._warm_then_look(partition, wanted))
+    def _warm(self, partition: Partition, wanted: Wanted, *, then_look: bool) -> None:
+        """Fetch a partition's bytes from the disk, for this answer or, if there is enough already, for the next."""
+        self._task = asyncio.get_running_loop().create_task(self._fetch_from_disk(partition, wanted, then_look))
 
-    async def _warm_then_look(self, partition: Partition, wanted: Wanted) -> None:
-        size = min(max(wanted.max_bytes, 1), _WARM_BYTES, max(self._request.max_bytes, 1))
+    async def _fetch_from_disk(self, partition: Partition, wanted: Wanted, then_look: bool) -> None:
+        size = min(max(wanted.max_bytes, 1), READY_BYTES, max(self._request.max_bytes, 1))
+        key = (wanted.topic, wanted.index)
         try:
             await partition.opened().warm(wanted.fetch_offset, size)
+            self._warmed[key] = size
         except (PenstockError, OSError) as error:
-            self._task = None
-            if not self._over:
-                code = errors.kafka_code(error) if isinstance(error, PenstockError) else errors.KAFKA_STORAGE_ERROR
-                self._answer_with([(wanted, Row(wanted.topic, wanted.index, code, -1, -1, -1, None))])
-            return
-        self._warmed[wanted.topic, wanted.index] = size
+            self._failed[key] = error
         self._task = None
-        if not self._over:
+        if then_look and not self._over:
             self._look(last_look=self._is_late())
 
     # --- waiting
@@ -270,6 +267,26 @@ class Fetch:
         assert isinstance(first, bytes)
         parts[0] = head + first
         self._answer.send(parts)
+
+
+def _row(
+    partition: Partition, wanted: Wanted, data: FileSlice | None = None, diverging: tuple[int, int] | None = None
+) -> Row:
+    return Row(
+        wanted.topic,
+        wanted.index,
+        errors.NONE,
+        partition.high_watermark,
+        partition.stable_offset,
+        partition.opened().log_start,
+        data,
+        diverging,
+    )
+
+
+def _refusal(wanted: Wanted, error: PenstockError | OSError) -> Row:
+    code = errors.kafka_code(error) if isinstance(error, PenstockError) else errors.KAFKA_STORAGE_ERROR
+    return Row(wanted.topic, wanted.index, code, -1, -1, -1, None)
 
 
 def _topic_of(row: Row) -> bytes:

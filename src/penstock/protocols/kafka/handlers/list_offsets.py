@@ -33,6 +33,8 @@ async def _answer(context: Context, topic: str, wanted: Message, committed: bool
         offset, timestamp, epoch = await _find(context, partition, wanted.timestamp, committed, version)
     except PenstockError as error:
         return _fields(index, errors.kafka_code(error), -1, -1, -1)
+    except OSError:  # retention may have been quicker; the client asks again
+        return _fields(index, errors.KAFKA_STORAGE_ERROR, -1, -1, -1)
     except UnsupportedSpecialError:
         return _fields(index, errors.UNSUPPORTED_VERSION, -1, -1, -1)
     return _fields(index, errors.NONE, offset, timestamp, epoch)
