@@ -99,7 +99,7 @@ class Engine:
             records = {name: _next_epoch(record) for name, record in records.items()}
             await self._store.transact(put={TOPICS + name: record.encode() for name, record in records.items()})
         for name, record in records.items():
-            await self._open_topic(name, record, clean or {})
+            await self._open_topic(name, record, clean)
         self._tasks.spawn(self._caretaker.run(), "upkeep")
 
     async def stop(self) -> None:
@@ -272,7 +272,7 @@ class Engine:
         async with self._emptying:
             await self._disk.run(self._directory.empty_removed)
 
-    async def _open_topic(self, name: str, record: TopicRecord, clean_ends: Mapping[str, int]) -> None:
+    async def _open_topic(self, name: str, record: TopicRecord, clean_ends: Mapping[str, int] | None) -> None:
         config = make_config(record.settings, self.topic_defaults)
         topic = Topic(name, record.topic_id, config, [])
         for index in range(record.partitions):
@@ -290,14 +290,14 @@ class Engine:
                     path,
                     config.log,
                     self._clock.now_ms(),
-                    clean_ends.get(f"{name}-{index}"),
+                    (clean_ends or {}).get(f"{name}-{index}"),
                 )
             except PenstockError as error:
                 partition.offline = error
                 log_.error("partition is offline", partition=f"{name}-{index}", error=str(error), help=error.help)
                 continue
             latest = recovered.state.epochs.latest
-            if latest > partition.leader_epoch:  # the metadata is from an older backup than the log
+            if latest > partition.leader_epoch - (clean_ends is None):  # metadata from an older backup than the log
                 partition.leader_epoch = latest + 1
             self._use_log(partition, recovered)
             assert partition.log is not None

@@ -500,3 +500,25 @@ async def test_the_largest_time_is_one_that_may_be_seen() -> None:
         append(partition, bytearray(build_batch([(None, b"not yet durable", [], start + 50)])))
         found = find_largest_time(partition.opened(), partition.high_watermark)
         assert found is not None and (found.offset, found.timestamp) == (1, start + 7)
+
+
+@virtual
+async def test_metadata_from_an_older_backup_than_the_log() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        await broker.engine.create_topic("t")
+        await some_records(broker)
+        backup = await machine.store.get(TOPICS + "t")
+    assert backup is not None
+    for _ in range(3):  # unclean starts raise the leader epoch
+        broker = machine.broker()
+        await broker.engine.start()
+        await some_records(broker)
+        machine.disk = machine.disk.abandon()
+    await machine.store.transact(put={TOPICS + "t": backup.value})
+    for life in range(2):
+        async with running(machine.broker()) as broker:
+            partition = broker.partition("t")
+            assert partition.leader_epoch == partition.opened().state.epochs.latest >= 3
+            await some_records(broker)
+            assert len(await read_all(partition)) == 25 + 5 * life

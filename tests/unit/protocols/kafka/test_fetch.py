@@ -1,6 +1,7 @@
 """Fetch: ranges, limits, long polls, epochs."""
 
 import asyncio
+import errno
 from uuid import UUID
 
 import pytest
@@ -282,5 +283,49 @@ def test_a_deadline_that_passes_while_warming_still_ends_the_poll() -> None:
         _, answer = await client.receive("fetch", 12)
         assert base_offsets(only(answer)["records"])[0] == 0
         assert door.clock.monotonic() < 100
+
+    with_door(body)
+
+
+def test_a_full_answer_lists_partitions_that_need_the_disk_first() -> None:
+    """A client throws a full answer away that lacks a partition, and asks again for ever."""
+
+    async def body(door: Door) -> None:
+        await door.topic(partitions=2, segment_bytes="2000")
+        client = await door.client()
+        await client.produce(batch_of(b"hot"), partition=0)
+        for _ in range(20):
+            await client.produce(batch_of(bytes(300)), partition=1)
+        await asyncio.sleep(30)  # rolled segments are sealed
+        door.disk.is_resident = False
+        both: dict[str | UUID, dict[int, int]] = {"t": {0: 0, 1: 0}}
+        for session in ((0, -1), (0, 0)):
+            rows = (await client.fetch(wanted=both, session=session))["responses"][0]["partitions"]
+            found = {row["partition_index"]: (row["error_code"], row["records"] or b"") for row in rows}
+            assert set(found) == {0, 1}
+            assert base_offsets(found[0][1]) == [0]
+            assert found[1] == (0, b"")
+        assert door.stats.cold_reads > 0
+        await asyncio.sleep(1)
+        door.disk.is_resident = True  # the pages have been read meanwhile
+        rows = (await client.fetch(wanted=both))["responses"][0]["partitions"]
+        assert all(row["records"] for row in rows)
+
+    with_door(body)
+
+
+def test_what_the_disk_refuses_is_told_beside_what_it_gives() -> None:
+    async def body(door: Door) -> None:
+        await door.topic(partitions=2, segment_bytes="2000")
+        client = await door.client()
+        for partition in (0, 1):
+            for _ in range(20):
+                await client.produce(batch_of(bytes(300)), partition=partition)
+        await asyncio.sleep(30)
+        door.disk.is_resident = False
+        door.disk.fail("read_at", errno.EIO, times=1000, path_contains="/t/0/")
+        rows = (await client.fetch(wanted={"t": {0: 0, 1: 0}}, min_bytes=2))["responses"][0]["partitions"]
+        codes = {row["partition_index"]: row["error_code"] for row in rows}
+        assert codes == {0: 56, 1: 0}
 
     with_door(body)
