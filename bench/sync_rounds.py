@@ -1,11 +1,14 @@
 """`python -m bench.sync_rounds`: what one sync round costs, by how many files are dirty and how they are synced.
 
-Each file gets 16 KiB before every round. Medians, in milliseconds; see docs/adr/0003-sync-rounds.md.
+Each file gets 16 KiB before every round. Medians, in milliseconds; with `--neighbour`, while another process writes
+100 MB/s to the same file system without ever syncing. See docs/adr/0003-sync-rounds.md.
 """
 
 import ctypes
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,6 +18,15 @@ from pathlib import Path
 FILES = (1, 2, 3, 6, 50, 300, 1000)
 WRITE = os.urandom(16 * 1024)
 THREADS = 8
+NEIGHBOUR = """
+import os, sys, time
+file, block = open(sys.argv[1], "wb", buffering=0), os.urandom(1 << 20)
+while True:
+    file.write(block)
+    if file.tell() > 500 << 20:
+        file.seek(0)
+    time.sleep(0.01)
+"""
 
 
 def strategies(pool: ThreadPoolExecutor) -> dict[str, Callable[[list[int]], object]]:
@@ -54,7 +66,15 @@ def measure(directory: Path, count: int, rounds: int) -> dict[str, float]:
 
 def main() -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as made:
-        rows = {count: measure(Path(made), count, 15 if count < 300 else 5) for count in FILES}
+        neighbour = None
+        if "--neighbour" in sys.argv[1:]:
+            neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR, f"{made}/neighbour"])
+        try:
+            rows = {count: measure(Path(made), count, 15 if count < 300 else 5) for count in FILES}
+        finally:
+            if neighbour is not None:
+                neighbour.kill()
+                neighbour.wait()
     names = list(next(iter(rows.values())))
     print("| dirty files | " + " | ".join(names) + " |")
     print("|---|" + "---|" * len(names))
