@@ -117,6 +117,10 @@ class Engine:
         ends = {f"{log.name}": log.end_offset for log in logs}
         await self._disk.run(self._directory.leave_clean_mark, ends)
 
+    async def abandon(self) -> None:
+        """Stop without a clean mark: the next start looks at everything."""
+        await self._tasks.cancel_all()
+
     def _open_logs(self) -> list[tuple[Log, int]]:
         return [
             (partition.log, partition.high_watermark)

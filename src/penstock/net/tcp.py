@@ -19,7 +19,7 @@ _SENDFILE_STEP = 4 << 20  # bytes per turn of the loop, about 1 ms, so that one 
 _BACKLOG = 1024
 # Between processes of one machine a small send buffer keeps the bytes in the cache until the peer copies them: reading
 # 1 GB took 0.18 instead of 0.29 broker CPU-s and a third less time. Elsewhere the kernel sizes it by round trip.
-_LOOPBACK_SEND_BYTES = 224 * 1024
+_LOOPBACK_SEND_BYTES = 192 * 1024
 
 
 class _Range:

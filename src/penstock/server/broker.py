@@ -47,6 +47,7 @@ class Broker:
         self._http: HttpDoor | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._recovered = False
+        self._stopped = False
 
     @property
     def kafka_address(self) -> tuple[str, int]:
@@ -126,13 +127,22 @@ class Broker:
         context.host, context.port = config.listeners.advertised_kafka or self._kafka.address
 
     async def stop(self) -> None:
-        """Stop accepting, finish what is under way, leave the data directory clean. Safe on a half-started broker."""
+        """Stop accepting, finish what is under way, leave the data directory clean.
+
+        Safe on a half-started broker; on one that failed, nothing is promised about the directory.
+        """
+        if self._stopped:
+            return
+        self._stopped = True
         if self._kafka is not None:
             await self._kafka.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._engine is not None and self._recovered and not self.failed.done():
-            await self._engine.stop()
+        if self._engine is not None:
+            if self._recovered and not self.failed.done():
+                await self._engine.stop()
+            else:
+                await self._engine.abandon()
         if self._connections is not None:
             self._connections.close_all()
         if self._http is not None:

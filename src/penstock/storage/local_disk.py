@@ -169,10 +169,6 @@ class LocalDisk:
             for file in files:
                 os.fdatasync(file.fileno())
 
-    def free_bytes(self, path: str) -> int:
-        figures = os.statvfs(path)
-        return figures.f_bavail * figures.f_frsize
-
     def lock(self, path: str) -> DirectoryLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

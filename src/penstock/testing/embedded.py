@@ -78,6 +78,7 @@ class _Host:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock", daemon=True)
         self._broker: Broker | None = None
+        self._stopping: asyncio.Task[None] | None = None
 
     def start(self) -> EmbeddedBroker:
         self._thread.start()
@@ -89,6 +90,13 @@ class _Host:
     async def _start(self) -> None:
         self._broker = Broker(self._config)
         await self._broker.start()
+        # A broker that must not go on stops listening, so that a test sees errors instead of waiting for ever.
+        self._broker.failed.add_done_callback(self._failed)
+
+    def _failed(self, failed: "asyncio.Future[None]") -> None:
+        assert self._broker is not None
+        if not failed.cancelled() and failed.exception() is not None:
+            self._stopping = self._loop.create_task(self._broker.stop())
 
     def stop(self) -> None:
         if self._broker is not None:

@@ -195,12 +195,6 @@ class FaultyDisk:
         if failure is not None:
             raise failure
 
-    def free_bytes(self, path: str) -> int:
-        self._begin("free_bytes", path)
-        if self.capacity_bytes is None:
-            return _UNLIMITED
-        return max(0, self.capacity_bytes - self._tree.used_bytes())
-
     def lock(self, path: str) -> DirectoryLock:
         self.open(path, create=True)
         node = self._tree.file(path)

@@ -341,14 +341,12 @@ def test_a_full_device_takes_what_fits() -> None:
     disk = FaultyDisk(1, capacity_bytes=10)
     file = disk.open("f", create=True)
     file.write_at(b"1234567", 0)
-    assert disk.free_bytes("/") == 3
     with pytest.raises(OSError, match="space") as caught:
         file.write_at(b"abcdef", 7)
     assert caught.value.errno == errno.ENOSPC
     assert content_of(disk, "f") == b"1234567abc"
     file.write_at(b"X", 0)
     disk.unlink("f")
-    assert disk.free_bytes("/") == 10
 
 
 def test_a_flipped_byte_is_wrong_in_the_cache_and_on_the_device() -> None:

@@ -10,9 +10,11 @@ from penstock.storage.checked_file import save_all
 from penstock.storage.log import state as states
 from penstock.storage.log.card import Card
 from penstock.storage.log.log import Log, Shelf
+from penstock.storage.log.options import Flush
 from penstock.storage.log.segment import Segment
 
 CHECKPOINT_BYTES = 64 << 20
+_UNSYNCED_FACTOR = 8  # a checkpoint syncs first, which flush=os and interval are there to put off
 CHECKPOINT_MS = 60_000
 
 
@@ -43,7 +45,8 @@ class Upkeep:
                 await self._seal(log)
                 grown = log.active.size - log.active.checkpointed
                 idle = now_ms - log.last_append_ms >= CHECKPOINT_MS
-                if not log.closed and (grown >= CHECKPOINT_BYTES or (grown and idle)):
+                enough = CHECKPOINT_BYTES * (1 if log.options.flush is Flush.COMMIT else _UNSYNCED_FACTOR)
+                if not log.closed and (grown >= enough or (grown and idle)):
                     await self._shelf.disk.run(save_all, self._shelf.disk, await self._snapshot(log))
                 if not log.closed:
                     await self._expire(log, now_ms, settled)
