@@ -1,7 +1,7 @@
 """`python -m bench.sync_rounds`: what one sync round costs, by how many files are dirty and how they are synced.
 
-Each file gets 16 KiB before every round. Medians, in milliseconds; with `--neighbour`, while another process writes
-100 MB/s to the same file system without ever syncing. See docs/adr/0003-sync-rounds.md.
+Each file gets 16 KiB before every round. Median and worst, in milliseconds; with `--neighbour`, while another process
+writes 100 MB/s to the same file system without ever syncing, and with rounds 0.1 s apart. See docs/adr/0003-sync-rounds.md.
 """
 
 import ctypes
@@ -46,13 +46,14 @@ def strategies(pool: ThreadPoolExecutor) -> dict[str, Callable[[list[int]], obje
     return {"fdatasync each": one_by_one, f"{THREADS} threads": in_threads, "syncfs": whole_file_system}
 
 
-def measure(directory: Path, count: int, rounds: int) -> dict[str, float]:
+def measure(directory: Path, count: int, rounds: int, pause_s: float) -> dict[str, tuple[float, float]]:
     fds = [os.open(directory / f"{count}-{number}", os.O_RDWR | os.O_CREAT, 0o600) for number in range(count)]
     took: dict[str, list[float]] = {}
     with ThreadPoolExecutor(THREADS) as pool:
         ways = strategies(pool)
         for number in range(rounds + 1):
             for way, (name, sync) in enumerate(ways.items()):
+                time.sleep(pause_s)
                 for fd in fds:
                     os.pwrite(fd, WRITE, (number * len(ways) + way) * len(WRITE))
                 started = time.perf_counter()
@@ -61,7 +62,7 @@ def measure(directory: Path, count: int, rounds: int) -> dict[str, float]:
                     took.setdefault(name, []).append((time.perf_counter() - started) * 1000)
     for fd in fds:
         os.close(fd)
-    return {name: statistics.median(values) for name, values in took.items()}
+    return {name: (statistics.median(values), max(values)) for name, values in took.items()}
 
 
 def main() -> None:
@@ -70,7 +71,10 @@ def main() -> None:
         if "--neighbour" in sys.argv[1:]:
             neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR, f"{made}/neighbour"])
         try:
-            rows = {count: measure(Path(made), count, 15 if count < 300 else 5) for count in FILES}
+            if neighbour is None:
+                rows = {count: measure(Path(made), count, 200 if count < 50 else 20, 0) for count in FILES}
+            else:
+                rows = {count: measure(Path(made), count, 30, 0.1) for count in FILES[:-1]}
         finally:
             if neighbour is not None:
                 neighbour.kill()
@@ -79,7 +83,7 @@ def main() -> None:
     print("| dirty files | " + " | ".join(names) + " |")
     print("|---|" + "---|" * len(names))
     for count, row in rows.items():
-        print(f"| {count} | " + " | ".join(f"{row[name]:.2f}" for name in names) + " |")
+        print(f"| {count} | " + " | ".join("{:.2f} / {:.1f}".format(*row[name]) for name in names) + " |")
 
 
 if __name__ == "__main__":
