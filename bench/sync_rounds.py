@@ -1,7 +1,8 @@
 """`python -m bench.sync_rounds`: what one sync round costs, by how many files are dirty and how they are synced.
 
 Each file gets 16 KiB before every round. Median and worst, in milliseconds; with `--neighbour`, while another process
-writes 100 MB/s to the same file system without ever syncing, and with rounds 0.1 s apart. See docs/adr/0003-sync-rounds.md.
+writes 100 MB/s to the same file system without ever syncing, and with rounds 0.1 s apart.
+See docs/adr/0003-sync-rounds.md.
 """
 
 import ctypes
