@@ -16,13 +16,14 @@ from crc32c import crc32c
 
 from penstock.errors import Code, PenstockError
 
-_HEADER = Struct(">qiibIhiqqqhii")
+BATCH_HEADER = Struct(">qiibIhiqqqhii")
 _OFFSET_AND_LENGTH = Struct(">qi")
 _OFFSET = Struct(">q")
 _I32 = Struct(">i")
 _CRC_AND_ATTRIBUTES = Struct(">Ih")
 
-HEADER_BYTES = _HEADER.size
+HEADER_BYTES = BATCH_HEADER.size
+MAGIC = 2
 PREFIX_BYTES = 12  # baseOffset and batchLength, which batchLength does not count
 _CRC_START = 21
 _EPOCH_AT = 12
@@ -83,7 +84,7 @@ class Header(NamedTuple):
 
 def decode_header(data: bytes | bytearray | memoryview, position: int = 0) -> Header:
     """The header at `position`, unchecked. The caller has made sure that 61 bytes are there."""
-    return Header._make(_HEADER.unpack_from(data, position))
+    return Header._make(BATCH_HEADER.unpack_from(data, position))
 
 
 def decode_offset_and_size(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
@@ -106,8 +107,8 @@ def check_produced(batch: memoryview, *, zstd_allowed: bool = True) -> Header:
     size = len(batch)
     if size < HEADER_BYTES:
         raise PenstockError(Code.CORRUPT_BATCH, f"a record batch has at least {HEADER_BYTES} bytes, not {size}")
-    header = Header._make(_HEADER.unpack_from(batch, 0))
-    if header.magic != 2:
+    header = Header._make(BATCH_HEADER.unpack_from(batch, 0))
+    if header.magic != MAGIC:
         raise PenstockError(Code.INVALID_BATCH, f"record batch magic is {header.magic}; only 2 is spoken here")
     if header.batch_length + PREFIX_BYTES != size:
         if HEADER_BYTES <= header.batch_length + PREFIX_BYTES < size:

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from penstock.records.batch import BATCH_HEADER, CONTROL, MAGIC, PREFIX_BYTES, TRANSACTIONAL
 from penstock.records.compression import Codec, compress
-from penstock.records.record import BATCH_HEADER, CONTROL, LENGTH_END, MAGIC, TRANSACTIONAL, encode
+from penstock.records.record import encode
 
 _CRC = Struct(">I")
 _CRC_AT = 17
@@ -56,7 +57,7 @@ def build_batch(
             header,
             0,
             base_offset,
-            len(header) - LENGTH_END + len(body),
+            len(header) - PREFIX_BYTES + len(body),
             leader_epoch,
             MAGIC,
             0,

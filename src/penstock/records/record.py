@@ -6,23 +6,12 @@ number is a zigzag varint and a length of -1 is null.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from struct import Struct
 
 from typing_extensions import Buffer
 
 from penstock.records import varint
+from penstock.records.batch import BATCH_HEADER, CODEC_MASK, LOG_APPEND_TIME, MAGIC, PREFIX_BYTES
 from penstock.records.compression import Codec, decompress
-
-# baseOffset, batchLength, partitionLeaderEpoch, magic, crc, attributes, lastOffsetDelta, baseTimestamp,
-# maxTimestamp, producerId, producerEpoch, baseSequence, recordCount
-BATCH_HEADER = Struct(">qiibIhiqqqhii")
-LENGTH_END = 12  # batchLength counts the bytes after itself
-MAGIC = 2
-
-CODEC_MASK = 0x07
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
 
 MIN_RECORD_BYTES = 7  # seven one-byte fields
 MIN_HEADER_BYTES = 2
@@ -120,8 +109,8 @@ def iterate_batch(batch: Buffer, limit: int) -> Iterator[tuple[int, int, Record]
     ) = BATCH_HEADER.unpack_from(view)
     if magic != MAGIC:
         raise RecordError(f"batch format {magic}, not {MAGIC}")
-    if length != len(view) - LENGTH_END:
-        raise RecordError(f"batch says {length} bytes follow its length, but {len(view) - LENGTH_END} do")
+    if length != len(view) - PREFIX_BYTES:
+        raise RecordError(f"batch says {length} bytes follow its length, but {len(view) - PREFIX_BYTES} do")
     if not 0 <= last_delta <= _MAX_I64 - base_offset:
         raise RecordError(f"last offset delta {last_delta} after base offset {base_offset}")
     codec = attributes & CODEC_MASK
