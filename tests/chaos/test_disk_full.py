@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from aiokafka.errors import for_code  # type: ignore[import-untyped]
 
-from chaos.broker_process import BrokerProcess
+from chaos.broker_process import BrokerExitedError, BrokerProcess
 from chaos.history import History, report
 from chaos.load import ProducerLoad, create_topic, read_everything, wait_until
 from chaos.wire import Wire
@@ -20,7 +20,9 @@ def fill(path: Path, leave_bytes: int) -> None:
     """Take all space but `leave_bytes`."""
     free = os.statvfs(path.parent)
     with path.open("wb") as filler:
-        os.posix_fallocate(filler.fileno(), 0, free.f_bavail * free.f_frsize - leave_bytes)
+        size = free.f_bavail * free.f_frsize - leave_bytes
+        if size > 0:
+            os.posix_fallocate(filler.fileno(), 0, size)
 
 
 def produce_until_refused(broker: BrokerProcess, acked: dict[int, str]) -> int:
@@ -118,3 +120,24 @@ def test_a_broker_killed_on_a_full_disk_keeps_its_acks(small_disk: Path, tmp_pat
         filler.unlink()
         broker.start()
         assert values(broker) == acked
+
+
+def test_a_start_without_room_says_so_and_loses_nothing(small_disk: Path, tmp_path: Path) -> None:
+    acked: dict[int, str] = {}
+    filler = small_disk / "filler"
+    with BrokerProcess(small_disk / "data", tmp_path) as broker:
+        broker.start()
+        create_topic(broker.bootstrap, "t", 1)
+        fill(filler, 2 << 20)
+        produce_until_refused(broker, acked)
+        broker.kill()  # an unclean stop: the next start has a new leader epoch to note
+        fill(small_disk / "rest", 0)
+        with pytest.raises(BrokerExitedError) as refusal:
+            broker.start()
+        assert refusal.value.returncode == 2
+        assert "make room and start again" in refusal.value.output
+        assert "Traceback" not in refusal.value.output
+        (small_disk / "rest").unlink()
+        filler.unlink()
+        broker.start()
+        assert {offset: value for offset, value in values(broker).items() if offset in acked} == acked

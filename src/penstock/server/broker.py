@@ -6,12 +6,13 @@ import random
 from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.engine import Engine
 from penstock.engine.topic_config import check_settings
-from penstock.errors import PenstockError, StartupError
+from penstock.errors import Code, PenstockError, StartupError
 from penstock.net.connection import Connection, Connections, Limits
 from penstock.net.tcp import TcpNetwork
 from penstock.observe.logs import Logger, get_logger
 from penstock.observe.metrics import Exposition
 from penstock.observe.stats import Stats
+from penstock.ports.disk import is_shortage
 from penstock.ports.network import Listener
 from penstock.protocols.kafka.fetch_sessions import FetchSessions
 from penstock.protocols.kafka.handlers import Context
@@ -84,10 +85,20 @@ class Broker:
             default_partitions=config.defaults.partitions,
             upkeep_ms=config.storage.upkeep_ms,
         )
-        await self._engine.start()
+        try:
+            await self._engine.start()
+        except (PenstockError, OSError) as error:
+            raise self._no_room(error) from error
         self._recovered = True
         await self._listen(self._engine)
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    def _no_room(self, error: PenstockError | OSError) -> BaseException:
+        """A start that only lacks space or descriptors says so in one line; any other error stays what it is."""
+        full = error.code is Code.STORAGE_FULL if isinstance(error, PenstockError) else is_shortage(error)
+        if not full:
+            return error
+        return StartupError(f"cannot recover {self._directory.path}: {error}; make room and start again")
 
     async def _open_store(self) -> EmbeddedStore:
         path = f"{self._directory.metadata_path}/metadata.db"
