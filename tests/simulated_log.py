@@ -101,7 +101,7 @@ async def open_log(
     tasks.spawn(committer.run(), "group commit")
     upkeep = Upkeep(shelf)
     if epoch > log.state.epochs.latest:
-        await upkeep.begin_epoch(log, epoch)
+        await upkeep.begin_epochs([(log, epoch)])
     return Bench(log, recovered, disk, clock, stats, upkeep, failures)
 
 

@@ -13,6 +13,7 @@ class Code(StrEnum):
     INVALID_TOPIC = "invalid_topic"
     INVALID_PARTITIONS = "invalid_partitions"
     INVALID_REPLICATION = "invalid_replication"
+    INVALID_ASSIGNMENT = "invalid_assignment"
     INVALID_CONFIG = "invalid_config"
     INVALID_REQUEST = "invalid_request"
     INVALID_TIMESTAMP = "invalid_timestamp"

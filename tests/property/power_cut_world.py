@@ -13,6 +13,7 @@ from random import Random
 from tests.simulated_broker import Broker, Stored, append, batch_of, read_all, read_some
 
 from penstock.engine.partition import Partition
+from penstock.engine.topics import Topic
 from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError
 from penstock.testing.faulty_disk import FaultyDisk
@@ -72,6 +73,8 @@ class TopicHistory:
     state: str
     expires: bool
     partitions: list[PartitionHistory]
+    grow_asked: int = 0
+    """Partitions it may have if the answer to a growth was never heard."""
 
 
 @dataclass(slots=True)
@@ -339,7 +342,7 @@ class World:
                 raise
 
     async def _administer(self, broker: Broker, tasks: list["asyncio.Task[None]"]) -> None:
-        """Make topics, delete topics, delete records."""
+        """Make topics, delete topics, let them grow, alter them, delete records."""
         for _ in range(self.random.randint(1, 6)):
             topics = list(broker.engine.topics)
             action = self.random.random()
@@ -350,6 +353,10 @@ class World:
                     tasks += self._clients(broker, name)
             elif action < 0.45:
                 await self.delete(broker, self.random.choice(topics).name)
+            elif action < 0.55:
+                await self.grow(broker, self.random.choice(topics).name)
+            elif action < 0.65:
+                await self.make_durable(broker, self.random.choice(topics).name)
             else:
                 await self.delete_records(broker, self.random.choice(topics).name)
             await asyncio.sleep(self.random.uniform(0, 0.1))
@@ -380,6 +387,35 @@ class World:
         history.state = _UNSURE
         await broker.engine.delete_topic(topic)
         history.state = _GONE
+
+    async def grow(self, broker: Broker, name: str) -> None:
+        topic = broker.engine.topics.get(name)
+        if topic is None:
+            return
+        history = self.history.topics[str(topic.topic_id)]
+        history.grow_asked = len(topic.partitions) + 1
+        try:
+            await broker.engine.create_partitions(topic, history.grow_asked)
+        except PenstockError as error:
+            if error.code is not Code.UNKNOWN_TOPIC:
+                raise
+            return  # deleted meanwhile
+        history.partitions.append(PartitionHistory(topic.config.log.flush == "commit"))
+        history.grow_asked = 0
+
+    async def make_durable(self, broker: Broker, name: str) -> None:
+        """From the answer on, a power cut may take nothing that was acknowledged, before or after it."""
+        topic = broker.engine.topics.get(name)
+        if topic is None:
+            return
+        try:
+            await broker.engine.alter_topic(topic, lambda given: {**given, "flush": "commit"})
+        except PenstockError as error:
+            if error.code is not Code.UNKNOWN_TOPIC:
+                raise
+            return
+        for history in self.history.topics[str(topic.topic_id)].partitions:
+            history.durable = True
 
     async def delete_records(self, broker: Broker, name: str) -> None:
         topic = broker.engine.topics.get(name)
@@ -415,6 +451,7 @@ class World:
                 if topic.name not in self.history.creating:
                     raise Violation(f"nobody created {topic.name}")
                 self._note_topic(topic.name, topic_id, len(topic.partitions), dict(topic.config.given))
+            self._check_count(topic, self.history.topics[topic_id])
             for partition, history in zip(topic.partitions, self.history.topics[topic_id].partitions, strict=True):
                 if partition.offline is not None:
                     raise Violation(f"{topic.name}-{partition.index} is offline: {partition.offline}")
@@ -423,6 +460,15 @@ class World:
                 count += 0 if expires else found
         self.history.creating.clear()
         return count
+
+    def _check_count(self, topic: Topic, history: TopicHistory) -> None:
+        """A topic has the partitions that were answered, or those of a growth whose answer was lost."""
+        known = len(history.partitions)
+        if len(topic.partitions) not in (known, max(known, history.grow_asked)):
+            raise Violation(f"{topic.name} has {len(topic.partitions)} partitions, not {known}")
+        durable = topic.config.log.flush == "commit"
+        history.partitions += [PartitionHistory(durable) for _ in range(len(topic.partitions) - known)]
+        history.grow_asked = 0
 
     async def _check_partition(self, partition: Partition, history: PartitionHistory, *, expires: bool) -> int:
         log = partition.opened()

@@ -134,6 +134,24 @@ async def deleting_a_topic(world: World, broker: Broker) -> None:
     await world.create(broker, "t", 1, {"flush": "commit"})
 
 
+async def growing(world: World, broker: Broker) -> None:
+    await broker.start()
+    await world.create(broker, "t", 1, {"flush": "commit"})
+    await send(world, broker, [value(0)])
+    await world.grow(broker, "t")
+    await send(world, broker, [value(1)])
+    await world.grow(broker, "t")
+
+
+async def altering(world: World, broker: Broker) -> None:
+    await broker.start()
+    await world.create(broker, "t", 1, {"flush": "os"})
+    for number in range(3):
+        await send(world, broker, [value(number)])
+    await world.make_durable(broker, "t")
+    await send(world, broker, [value(3)])
+
+
 async def stopping(world: World, broker: Broker) -> None:
     await broker.start()
     await world.create(broker, "t", 1, {"flush": "commit"})
@@ -155,7 +173,16 @@ async def going_on(world: World, broker: Broker) -> None:
     await send(world, broker, [value(producer.sent)])
 
 
-SCRIPTS: list[Script] = [creating, rolling, rolling_without_sync, deleting_records, deleting_a_topic, stopping]
+SCRIPTS: list[Script] = [
+    creating,
+    rolling,
+    rolling_without_sync,
+    deleting_records,
+    deleting_a_topic,
+    growing,
+    altering,
+    stopping,
+]
 
 
 @pytest.mark.parametrize("power", [True, False], ids=["power cut", "kill"])

@@ -34,6 +34,7 @@ class Caretaker:
         self._every_ms = every_ms
         self._rolled: dict[str, Log] = {}
         self._wake = asyncio.Event()
+        self._hurried = False
         self._offset_ms = clock.now_ms() - int(clock.monotonic() * 1000)
         self._alarmed = False
         self._forgot_ms = 0
@@ -43,11 +44,17 @@ class Caretaker:
         self._rolled[log.directory] = log
         self._wake.set()
 
+    def hurry(self) -> None:
+        """Look at every log now: a setting has changed."""
+        self._hurried = True
+        self._wake.set()
+
     async def run(self) -> None:
         next_round = self._clock.monotonic()
         while True:
-            if self._clock.monotonic() >= next_round:
+            if self._hurried or self._clock.monotonic() >= next_round:
                 next_round = self._clock.monotonic() + self._every_ms / 1000
+                self._hurried = False
                 await self._round()
             # Not wait_for: until Python 3.12 it may swallow the cancellation that ends this task.
             with suppress(TimeoutError):

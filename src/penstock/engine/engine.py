@@ -1,14 +1,16 @@
 """The verbs every protocol calls: start and stop, topics, partitions, offsets by time, producer ids.
 
-Order of steps is what makes a crash harmless. A topic is created as: intent in the metadata store, directories,
-then one transaction that replaces the intent by the topic. It is deleted as: one transaction that replaces the
-topic by an intent, then the directories. Start-up finishes whatever intent it finds. So a directory without a
-topic or an intent means that metadata was lost, and the broker refuses to start rather than guess.
+Order of steps is what makes a crash harmless. A topic is created, or grows, as: intent in the metadata store,
+directories, then one transaction that replaces the intent by the topic. It is deleted as: one transaction that
+replaces the topic by an intent, then the directories. Start-up finishes whatever intent it finds. So a directory
+without a topic or an intent means that metadata was lost, and the broker refuses to start rather than guess.
 """
 
 import asyncio
 import errno
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 import orjson
@@ -18,18 +20,19 @@ from penstock.engine.offset_lookup import Found, find_by_time, find_largest_time
 from penstock.engine.partition import Partition
 from penstock.engine.producer_ids import ProducerIds
 from penstock.engine.topic_config import check_settings, make_config
-from penstock.engine.topics import CREATING, REMOVING, TOPICS, Topic, TopicRecord, Topics, check_name
+from penstock.engine.topics import CREATING, GROWING, REMOVING, TOPICS, Topic, TopicRecord, Topics, check_name
 from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import Stats
 from penstock.ports.clock import Clock
-from penstock.ports.disk import Disk, is_shortage
-from penstock.ports.metadata import MetadataStore
+from penstock.ports.disk import Disk, Space, is_shortage
+from penstock.ports.metadata import Entry, MetadataStore
 from penstock.ports.randomness import Randomness, new_uuid
 from penstock.storage.checked_file import save_all
 from penstock.storage.data_directory import DataDirectory, PartitionDirectory
 from penstock.storage.log.commit import Committer
 from penstock.storage.log.log import Log, Shelf
+from penstock.storage.log.options import Flush
 from penstock.storage.log.recovery import Recovered, recover
 from penstock.storage.log.segment import FilePool
 from penstock.storage.log.upkeep import Upkeep
@@ -38,6 +41,7 @@ from penstock.tasks import Tasks
 log_ = get_logger("engine")
 MAX_PARTITIONS = 10_000
 MAX_TOPIC_PARTITIONS = 10_000
+_OPENED_AT_ONCE = 256
 
 
 class Engine:
@@ -98,8 +102,7 @@ class Engine:
         if clean is None and records:
             records = {name: _next_epoch(record) for name, record in records.items()}
             await self._store.transact(put={TOPICS + name: record.encode() for name, record in records.items()})
-        for name, record in records.items():
-            await self._open_topic(name, record, clean)
+        await self._open_topics(records, clean)
         self._tasks.spawn(self._caretaker.run(), "upkeep")
 
     async def stop(self) -> None:
@@ -109,8 +112,8 @@ class Engine:
             log.closed = True
         contents: dict[str, bytes] = {}
         changed = [log for log in logs if log.active.size > log.active.checkpointed or log.unsealed]
-        for log in changed:
-            contents.update(await self._upkeep.snapshot(log))
+        for taken in await asyncio.gather(*(self._upkeep.snapshot(log) for log in changed)):
+            contents |= taken
         if contents:
             await self._disk.run(save_all, self._disk, contents)
         await self._tasks.cancel_all()
@@ -153,16 +156,30 @@ class Engine:
 
     async def _finish_intents(self) -> None:
         """Undo creations and finish deletions that a crash cut short."""
-        for prefix in (CREATING, REMOVING):
+        for prefix in (CREATING, GROWING, REMOVING):
             for entry in await self._store.list(prefix):
                 intent = orjson.loads(entry.value)
-                topic, topic_id = intent["topic"], UUID(intent["id"])
-                for partition in await self._disk.run(self._directory.partitions):
-                    if partition.topic == topic and partition.topic_id == topic_id:
-                        await self._disk.run(self._directory.remove_topic, topic, topic_id)
-                        break
+                topic, topic_id, first = intent["topic"], UUID(intent["id"]), intent.get("partitions", 0)
+                left = [
+                    partition
+                    for partition in await self._disk.run(self._directory.partitions)
+                    if (partition.topic, partition.topic_id) == (topic, topic_id) and partition.partition >= first
+                ]
+                if prefix != REMOVING:
+                    # Nobody could write before the creation was complete. Records mean that this metadata is older
+                    # than the logs, as a restored backup would be.
+                    used = await self._disk.run(self._directory.with_records, left)
+                    if used:
+                        raise self._directory.metadata_lost(used)
+                if left and prefix == GROWING:
+                    await self._disk.run(self._directory.remove_partitions, topic, topic_id, first)
+                elif left:
+                    await self._disk.run(self._directory.remove_topic, topic, topic_id)
                 await self._store.transact(delete=[entry.key])
         await self._disk.run(self._directory.empty_removed)
+
+    async def disk_space(self) -> Space:
+        return await self._disk.run(self._disk.space, self._directory.path)
 
     # --- topics
 
@@ -185,16 +202,7 @@ class Engine:
         async with self._changing:
             if self.topics.get(name) is not None:
                 raise PenstockError(Code.TOPIC_EXISTS, f"topic {name!r} exists already")
-            if not 1 <= partitions <= MAX_TOPIC_PARTITIONS:
-                raise PenstockError(
-                    Code.INVALID_PARTITIONS,
-                    f"{partitions} partitions for {name!r}; allowed: 1 to {MAX_TOPIC_PARTITIONS}",
-                )
-            if self.topics.partition_count + partitions > MAX_PARTITIONS:
-                raise PenstockError(
-                    Code.LIMIT_EXCEEDED,
-                    f"{name!r} with {partitions} partitions would pass this broker's limit of {MAX_PARTITIONS}",
-                )
+            self._check_count(name, partitions, 0)
             record = TopicRecord(new_uuid(self._randomness), partitions, dict(settings or {}), 0)
             config = make_config(record.settings, self.topic_defaults)
             if validate_only:
@@ -202,45 +210,125 @@ class Engine:
             intent = orjson.dumps({"topic": name, "id": str(record.topic_id)})
             await self._store.transact(put={f"{CREATING}{record.topic_id}": intent})
             try:
-                made = await self._disk.run(self._make_logs, name, record)
+                made = await self._disk.run(self._make_logs, name, record, 0)
                 await self._store.transact(
                     expect={TOPICS + name: 0},
                     put={TOPICS + name: record.encode()},
                     delete=[f"{CREATING}{record.topic_id}"],
                 )
             except (OSError, PenstockError) as error:
-                raise await self._undo_creation(name, record, error) from error
+                remove = partial(self._directory.remove_topic, name, record.topic_id)
+                raise await self._undo(
+                    remove, f"{CREATING}{record.topic_id}", f"create topic {name!r}", error
+                ) from error
             topic = Topic(name, record.topic_id, config, [])
-            for index, recovered in enumerate(made):
-                partition = Partition(name, record.topic_id, index, record.leader_epoch, config, self._clock)
-                self._use_log(partition, recovered)
-                topic.partitions.append(partition)
+            self._use_partitions(topic, record, made)
             self.topics.add(topic)
             return topic
 
-    async def _undo_creation(self, name: str, record: TopicRecord, error: OSError | PenstockError) -> PenstockError:
-        """Take away what was made of a topic, so that nothing of it is found by the next one of that name."""
+    async def create_partitions(self, topic: Topic, count: int, *, validate_only: bool = False) -> None:
+        """Grow a topic to `count` partitions; durable when this returns.
+
+        Raises:
+            PenstockError: UNKNOWN_TOPIC, INVALID_PARTITIONS, LIMIT_EXCEEDED, STORAGE_FULL.
+        """
+        async with self._changing:
+            stored = await self._stored(topic)
+            before = len(topic.partitions)
+            self._check_count(topic.name, count, before)
+            if validate_only:
+                return
+            record = replace(TopicRecord.decode(stored.value), partitions=count)
+            key = f"{GROWING}{topic.topic_id}"
+            intent = orjson.dumps({"topic": topic.name, "id": str(topic.topic_id), "partitions": before})
+            await self._store.transact(put={key: intent})
+            try:
+                made = await self._disk.run(self._make_logs, topic.name, record, before)
+                await self._store.transact(
+                    expect={stored.key: stored.revision}, put={stored.key: record.encode()}, delete=[key]
+                )
+            except (OSError, PenstockError) as error:
+                remove = partial(self._directory.remove_partitions, topic.name, topic.topic_id, before)
+                raise await self._undo(remove, key, f"add partitions to {topic.name!r}", error) from error
+            self._use_partitions(topic, record, made)
+            self.topics.changed()
+
+    async def alter_topic(
+        self, topic: Topic, alter: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
+    ) -> None:
+        """Change a topic's settings; durable, and acting, when this returns.
+
+        Args:
+            alter: makes the new settings of those the topic has been given; it may raise PenstockError.
+
+        Raises:
+            PenstockError: UNKNOWN_TOPIC, INVALID_CONFIG.
+        """
+        async with self._changing:
+            stored = await self._stored(topic)
+            record = TopicRecord.decode(stored.value)
+            record = replace(record, settings=dict(alter(record.settings)))
+            config = make_config(record.settings, self.topic_defaults)
+            if validate_only or record.settings == topic.config.given:
+                return
+            await self._store.transact(expect={stored.key: stored.revision}, put={stored.key: record.encode()})
+            topic.config = config
+            for partition in topic.partitions:
+                partition.use_config(config)
+            self._caretaker.hurry()
+            if config.log.flush is not Flush.OS:  # what was left to the system until now keeps the new promise
+                await asyncio.gather(*(self._committer.commit(part.log) for part in topic.partitions if part.log))
+
+    async def _stored(self, topic: Topic) -> Entry:
+        entry = await self._store.get(TOPICS + topic.name)
+        if entry is None or self.topics.get_by_id(topic.topic_id) is None:
+            raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} is unknown")
+        return entry
+
+    def _check_count(self, name: str, count: int, before: int) -> None:
+        """Whether a topic of `before` partitions may have `count`."""
+        if not before < count <= MAX_TOPIC_PARTITIONS:
+            why = f"it has {before}, and can only grow; " if before else ""
+            allowed = f"allowed: {before + 1} to {MAX_TOPIC_PARTITIONS}"
+            raise PenstockError(Code.INVALID_PARTITIONS, f"{count} partitions for {name!r}: {why}{allowed}")
+        if self.topics.partition_count + count - before > MAX_PARTITIONS:
+            raise PenstockError(
+                Code.LIMIT_EXCEEDED,
+                f"{name!r} with {count} partitions would pass this broker's limit of {MAX_PARTITIONS}",
+            )
+
+    async def _undo(
+        self, remove: Callable[[], None], intent: str, what: str, error: OSError | PenstockError
+    ) -> PenstockError:
+        """Take away what a creation made, so that nothing of it is found by the next one; the error to raise."""
         in_the_way = isinstance(error, OSError) and error.errno == errno.EEXIST  # then it is not ours to take away
         try:
             if not in_the_way:
-                await self._disk.run(self._directory.remove_topic, name, record.topic_id)
-            await self._store.transact(delete=[f"{CREATING}{record.topic_id}"])
+                await self._disk.run(remove)
+            await self._store.transact(delete=[intent])
         except (OSError, PenstockError) as second:
             self._fail(second)  # the next start will do it
         else:
-            self._tasks.spawn(self._empty_removed(), f"remove {name}")
+            self._tasks.spawn(self._empty_removed(), what)
         if isinstance(error, PenstockError):
             return error
         if is_shortage(error):
-            return PenstockError(Code.STORAGE_FULL, f"cannot create topic {name!r}: {error}")
+            return PenstockError(Code.STORAGE_FULL, f"cannot {what}: {error}")
         if not in_the_way:
             self._fail(error)
-        return PenstockError(Code.STORAGE_FAILED, f"cannot create topic {name!r}: {error}")
+        return PenstockError(Code.STORAGE_FAILED, f"cannot {what}: {error}")
 
-    def _make_logs(self, name: str, record: TopicRecord) -> list[Recovered]:
+    def _use_partitions(self, topic: Topic, record: TopicRecord, made: list[Recovered]) -> None:
+        """Open freshly made logs as the topic's next partitions."""
+        for index, recovered in enumerate(made, len(topic.partitions)):
+            partition = Partition(topic.name, topic.topic_id, index, record.leader_epoch, topic.config, self._clock)
+            self._use_log(partition, recovered)
+            topic.partitions.append(partition)
+
+    def _make_logs(self, name: str, record: TopicRecord, first: int) -> list[Recovered]:
         config = make_config(record.settings, self.topic_defaults)
         made = []
-        for index in range(record.partitions):
+        for index in range(first, record.partitions):
             path = self._directory.create_partition(name, record.topic_id, index)
             recovered = recover(self._disk, path, config.log, self._clock.now_ms())
             recovered.state.epochs.note(record.leader_epoch, 0)
@@ -276,39 +364,52 @@ class Engine:
         async with self._emptying:
             await self._disk.run(self._directory.empty_removed)
 
-    async def _open_topic(self, name: str, record: TopicRecord, clean_ends: Mapping[str, int] | None) -> None:
-        config = make_config(record.settings, self.topic_defaults)
-        topic = Topic(name, record.topic_id, config, [])
-        for index in range(record.partitions):
-            partition = Partition(name, record.topic_id, index, record.leader_epoch, config, self._clock)
-            topic.partitions.append(partition)
-            path = self._directory.log_path(name, index)
+    async def _open_topics(self, records: Mapping[str, TopicRecord], clean_ends: Mapping[str, int] | None) -> None:
+        """Recover all logs, some hundred at a time: each group costs one thread hop and one sync round."""
+        topics = []
+        for name, record in records.items():
+            topic = Topic(name, record.topic_id, make_config(record.settings, self.topic_defaults), [])
+            for index in range(record.partitions):
+                partition = Partition(name, record.topic_id, index, record.leader_epoch, topic.config, self._clock)
+                topic.partitions.append(partition)
+            topics.append(topic)
+        partitions = [partition for topic in topics for partition in topic.partitions]
+        for at in range(0, len(partitions), _OPENED_AT_ONCE):
+            group = partitions[at : at + _OPENED_AT_ONCE]
+            found = await self._disk.run(self._recover_logs, group, clean_ends or {})
+            opened = []
+            for partition, recovered in zip(group, found, strict=True):
+                if isinstance(recovered, PenstockError):
+                    partition.offline = recovered
+                    where = f"{partition.topic}-{partition.index}"
+                    log_.error("partition is offline", partition=where, error=str(recovered), help=recovered.help)
+                    continue
+                latest = recovered.state.epochs.latest
+                if latest > partition.leader_epoch - (clean_ends is None):  # metadata from an older backup than the log
+                    partition.leader_epoch = latest + 1
+                opened.append((self._use_log(partition, recovered), partition.leader_epoch))
+            await self._upkeep.begin_epochs(opened)
+        for topic in topics:
+            self.topics.add(topic)
+
+    def _recover_logs(
+        self, partitions: list[Partition], clean_ends: Mapping[str, int]
+    ) -> list[Recovered | PenstockError]:
+        found: list[Recovered | PenstockError] = []
+        for partition in partitions:
+            path = self._directory.log_path(partition.topic, partition.index)
             try:
-                if not await self._disk.run(self._disk.exists, f"{path}/partition.meta"):
+                if not self._disk.exists(f"{path}/partition.meta"):
                     raise PenstockError(
                         Code.CORRUPT_LOG, f"{path} is missing", help="restore it from a replica or backup"
                     )
-                recovered = await self._disk.run(
-                    recover,
-                    self._disk,
-                    path,
-                    config.log,
-                    self._clock.now_ms(),
-                    (clean_ends or {}).get(f"{name}-{index}"),
-                )
+                clean_end = clean_ends.get(f"{partition.topic}-{partition.index}")
+                found.append(recover(self._disk, path, partition.config.log, self._clock.now_ms(), clean_end))
             except PenstockError as error:
-                partition.offline = error
-                log_.error("partition is offline", partition=f"{name}-{index}", error=str(error), help=error.help)
-                continue
-            latest = recovered.state.epochs.latest
-            if latest > partition.leader_epoch - (clean_ends is None):  # metadata from an older backup than the log
-                partition.leader_epoch = latest + 1
-            self._use_log(partition, recovered)
-            assert partition.log is not None
-            await self._upkeep.begin_epoch(partition.log, partition.leader_epoch)
-        self.topics.add(topic)
+                found.append(error)
+        return found
 
-    def _use_log(self, partition: Partition, recovered: Recovered) -> None:
+    def _use_log(self, partition: Partition, recovered: Recovered) -> Log:
         name = f"{partition.topic}-{partition.index}"
         for note in recovered.notes:
             log_.warning("recovery", partition=name, note=note)
@@ -320,6 +421,7 @@ class Engine:
         partition.use(log)
         if log.unsealed:
             self._caretaker.rolled(log)
+        return log
 
     # --- offsets
 
@@ -331,13 +433,13 @@ class Engine:
         return await self._disk.run(find_largest_time, partition.opened(), partition.high_watermark)
 
     async def delete_records(self, partition: Partition, offset: int) -> int:
-        """Move the log start to `offset` (-1: the high watermark); returns it."""
+        """Move the log start up to `offset` (-1: the high watermark); returns where it is then."""
         log = partition.opened()
         target = partition.high_watermark if offset == -1 else offset
-        if not log.log_start <= target <= partition.high_watermark:
+        if not 0 <= target <= partition.high_watermark:
             raise PenstockError(
                 Code.OFFSET_OUT_OF_RANGE,
-                f"{log.name}: cannot delete up to {offset}; allowed: {log.log_start} to {partition.high_watermark}",
+                f"{log.name}: cannot delete up to {offset}; allowed: up to {partition.high_watermark}, or -1 for all",
             )
         try:
             await self._upkeep.delete_records(log, target)
@@ -349,4 +451,4 @@ class Engine:
 
 
 def _next_epoch(record: TopicRecord) -> TopicRecord:
-    return TopicRecord(record.topic_id, record.partitions, record.settings, record.leader_epoch + 1)
+    return replace(record, leader_epoch=record.leader_epoch + 1)

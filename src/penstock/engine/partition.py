@@ -8,6 +8,7 @@ from penstock.engine.waiters import Waiters
 from penstock.errors import Code, PenstockError
 from penstock.ports.clock import Clock
 from penstock.records.batch import NO_TIMESTAMP, Header, check_produced, patch_append_time
+from penstock.records.rewrite import rewrite
 from penstock.storage.log.log import Appended, Log
 from penstock.storage.log.segment import FileSlice
 
@@ -55,6 +56,12 @@ class Partition:
         self.high_watermark = log.visible_end
         log.on_visible = self._advance
 
+    def use_config(self, config: TopicConfig) -> None:
+        """Go by other settings from now on."""
+        self.config = config
+        if self.log is not None:
+            self.log.use_options(config.log)
+
     def opened(self) -> Log:
         """The log. Raises PenstockError when the partition is not available."""
         if self.log is None:
@@ -77,10 +84,7 @@ class Partition:
         log = self.log if self.log is not None else self.opened()
         config = self.config
         if len(batch) > config.max_message_bytes:
-            raise PenstockError(
-                Code.BATCH_TOO_LARGE,
-                f"record batch of {len(batch)} bytes; {self.topic} takes max.message.bytes={config.max_message_bytes}",
-            )
+            raise self._too_large(batch)
         if acks == ACKS_ALL and config.min_insync_replicas > 1:
             raise PenstockError(
                 Code.NOT_ENOUGH_REPLICAS,
@@ -89,6 +93,10 @@ class Partition:
         header = check_produced(batch, zstd_allowed=zstd_allowed)
         if header.is_transactional:
             raise PenstockError(Code.UNSUPPORTED_VERSION, "transactional batches: there are no transactions yet")
+        if config.opens_batches:
+            batch, header = rewrite(batch, header, config.codec, keyed=config.compacts)
+            if len(batch) > config.max_message_bytes:
+                raise self._too_large(batch)
         append_time = -1
         if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
             append_time = self._clock.now_ms()
@@ -96,6 +104,10 @@ class Partition:
         elif header.max_timestamp != NO_TIMESTAMP:
             self._check_timestamp(header)
         return log.append(batch, header, self.leader_epoch, append_time)
+
+    def _too_large(self, batch: memoryview) -> PenstockError:
+        allowed = f"{self.topic} takes max.message.bytes={self.config.max_message_bytes}"
+        return PenstockError(Code.BATCH_TOO_LARGE, f"record batch of {len(batch)} bytes; {allowed}")
 
     def _check_timestamp(self, header: Header) -> None:
         now_ms = self._clock.now_ms()

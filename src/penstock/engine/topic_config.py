@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 
 from penstock.errors import Code, PenstockError
+from penstock.records.compression import Codec
 from penstock.storage.log.options import Flush, LogOptions
 
 _DAY_MS = 24 * 3600 * 1000
@@ -25,6 +26,8 @@ class Setting:
     kind: str
     check: Callable[[str], object]
     documentation: str
+    broker_name: str = ""
+    """What Kafka calls the broker's default for it."""
 
 
 def _whole(low: int, high: int = _FOREVER) -> Callable[[str], int]:
@@ -49,27 +52,89 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return check
 
 
+def _some_of(*words: str) -> Callable[[str], list[str]]:
+    def check(text: str) -> list[str]:
+        given = split_list(text)
+        if not given or set(given) - set(words) or len(set(given)) < len(given):
+            raise ValueError(f"one or more of {', '.join(words)}, with commas between")
+        return given
+
+    return check
+
+
+def split_list(text: str) -> list[str]:
+    """The words of a setting of kind list."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+_CODECS = {
+    "producer": None,
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
 SETTINGS = {
     setting.name: setting
     for setting in (
-        Setting("cleanup.policy", "delete", "list", _one_of("delete"), "What happens to old segments."),
-        Setting("compression.type", "producer", "string", _one_of("producer"), "Batches stay as they were sent."),
+        Setting(
+            "cleanup.policy",
+            "delete",
+            "list",
+            _some_of("delete", "compact"),
+            "What happens to old segments: delete drops them by retention.ms and retention.bytes. With compact alone "
+            "nothing is dropped, and every record needs a key.",
+            "log.cleanup.policy",
+        ),
+        Setting(
+            "compression.type",
+            "producer",
+            "string",
+            _one_of(*_CODECS),
+            "How batches are kept: producer leaves them as they were sent, which costs the broker nothing.",
+            "compression.type",
+        ),
         Setting(
             "flush",
             "commit",
             "string",
             _one_of("commit", "interval", "os"),
             "When records are synced: before acks=all is answered, every flush.ms, or when the system likes.",
+            "log.flush",
         ),
-        Setting("flush.ms", "1000", "long", _whole(1), "How long flush=interval may leave records unsynced."),
-        Setting("index.interval.bytes", "4096", "int", _whole(0, _INT32), "Bytes between two index entries."),
-        Setting("max.message.bytes", "10485760", "int", _whole(0, _INT32), "Largest record batch, as sent."),
+        Setting(
+            "flush.ms",
+            "1000",
+            "long",
+            _whole(1),
+            "How long flush=interval may leave records unsynced.",
+            "log.flush.interval.ms",
+        ),
+        Setting(
+            "index.interval.bytes",
+            "4096",
+            "int",
+            _whole(0, _INT32),
+            "Bytes between two index entries.",
+            "log.index.interval.bytes",
+        ),
+        Setting(
+            "max.message.bytes",
+            "10485760",
+            "int",
+            _whole(0, _INT32),
+            "Largest record batch, as sent.",
+            "message.max.bytes",
+        ),
         Setting(
             "message.timestamp.after.max.ms",
             "3600000",
             "long",
             _whole(0),
             "How far ahead of the broker's clock a record's time may be.",
+            "log.message.timestamp.after.max.ms",
         ),
         Setting(
             "message.timestamp.before.max.ms",
@@ -77,6 +142,7 @@ SETTINGS = {
             "long",
             _whole(0),
             "How far behind the broker's clock a record's time may be.",
+            "log.message.timestamp.before.max.ms",
         ),
         Setting(
             "message.timestamp.type",
@@ -84,18 +150,48 @@ SETTINGS = {
             "string",
             _one_of(*TimestampType),
             "Whose time a record carries: the producer's or the broker's.",
+            "log.message.timestamp.type",
         ),
-        Setting("min.insync.replicas", "1", "int", _whole(1, 100), "Replicas in sync that acks=all needs."),
-        Setting("retention.bytes", "-1", "long", _whole(-1), "Bytes kept per partition; -1 is no limit."),
-        Setting("retention.ms", str(7 * _DAY_MS), "long", _whole(-1), "How long records are kept; -1 is for ever."),
+        Setting(
+            "min.insync.replicas",
+            "1",
+            "int",
+            _whole(1, 100),
+            "Replicas in sync that acks=all needs.",
+            "min.insync.replicas",
+        ),
+        Setting(
+            "retention.bytes",
+            "-1",
+            "long",
+            _whole(-1),
+            "Bytes kept per partition; -1 is no limit.",
+            "log.retention.bytes",
+        ),
+        Setting(
+            "retention.ms",
+            str(7 * _DAY_MS),
+            "long",
+            _whole(-1),
+            "How long records are kept; -1 is for ever.",
+            "log.retention.ms",
+        ),
         Setting(
             "segment.bytes",
             str(1 << 30),
             "int",
             _whole(1024, _INT32),
             "Bytes after which a segment is closed.",
+            "log.segment.bytes",
         ),
-        Setting("segment.ms", str(7 * _DAY_MS), "long", _whole(1), "Time after which a segment is closed."),
+        Setting(
+            "segment.ms",
+            str(7 * _DAY_MS),
+            "long",
+            _whole(1),
+            "Time after which a segment is closed.",
+            "log.roll.ms",
+        ),
     )
 }
 
@@ -112,6 +208,11 @@ class TopicConfig:
     timestamp_before_ms: int
     timestamp_after_ms: int
     min_insync_replicas: int
+    codec: Codec | None
+    """What batches are recompressed to; None leaves them as they were sent."""
+    compacts: bool
+    opens_batches: bool
+    """Whether a batch must be opened before it is appended, which costs per record."""
 
 
 def check_settings(given: Mapping[str, str]) -> None:
@@ -133,13 +234,16 @@ def make_config(given: Mapping[str, str], defaults: Mapping[str, str]) -> TopicC
     check_settings(given)
     text = {name: setting.default for name, setting in SETTINGS.items()} | dict(defaults) | dict(given)
     number = {name: int(text[name]) for name in text if SETTINGS[name].kind in ("int", "long")}
+    policies = split_list(text["cleanup.policy"])
+    deletes, compacts = "delete" in policies, "compact" in policies
+    codec = _CODECS[text["compression.type"]]
     return TopicConfig(
         given=dict(given),
         log=LogOptions(
             segment_bytes=number["segment.bytes"],
             segment_ms=number["segment.ms"],
-            retention_ms=number["retention.ms"],
-            retention_bytes=number["retention.bytes"],
+            retention_ms=number["retention.ms"] if deletes else -1,
+            retention_bytes=number["retention.bytes"] if deletes else -1,
             index_interval_bytes=number["index.interval.bytes"],
             flush=Flush(text["flush"]),
             flush_ms=number["flush.ms"],
@@ -149,4 +253,7 @@ def make_config(given: Mapping[str, str], defaults: Mapping[str, str]) -> TopicC
         timestamp_before_ms=number["message.timestamp.before.max.ms"],
         timestamp_after_ms=number["message.timestamp.after.max.ms"],
         min_insync_replicas=number["min.insync.replicas"],
+        codec=codec,
+        compacts=compacts,
+        opens_batches=compacts or codec is not None,
     )

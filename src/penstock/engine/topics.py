@@ -15,6 +15,7 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 TOPICS = "topics/"
 CREATING = "creating/"
 REMOVING = "removing/"
+GROWING = "growing/"
 
 
 def check_name(name: str) -> None:
@@ -86,6 +87,10 @@ class Topics:
     def remove(self, topic: Topic) -> None:
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
+        self.revision += 1
+
+    def changed(self) -> None:
+        """A topic has more partitions than before."""
         self.revision += 1
 
     def get(self, name: str) -> Topic | None:

@@ -7,7 +7,7 @@ microseconds); whatever may wait for the device (open, truncate, unlink, rename,
 
 import errno
 from collections.abc import Callable, Sequence
-from typing import ParamSpec, Protocol, TypeVar
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from typing_extensions import Buffer
 
@@ -52,6 +52,14 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Space(NamedTuple):
+    """A file system's size, and what of it is free for us."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
+
+
 class DirectoryLock(Protocol):
     def release(self) -> None: ...
 
@@ -91,6 +99,8 @@ class Disk(Protocol):
     def sync_files(self, files: Sequence[File]) -> None:
         """Make the contents of all `files` durable. A failure means none of them may be trusted to be."""
         ...
+
+    def space(self, path: str) -> Space: ...
 
     def lock(self, path: str) -> DirectoryLock:
         """Take an exclusive lock file, held until release or process end. Raises `BlockingIOError` if taken."""

@@ -25,7 +25,7 @@ _CRC_AND_ATTRIBUTES = Struct(">Ih")
 HEADER_BYTES = BATCH_HEADER.size
 MAGIC = 2
 PREFIX_BYTES = 12  # baseOffset and batchLength, which batchLength does not count
-_CRC_START = 21
+CRC_START = 21
 _EPOCH_AT = 12
 _CRC_AT = 17
 _MAX_TIMESTAMP_AT = 35
@@ -94,7 +94,7 @@ def decode_offset_and_size(data: bytes | bytearray | memoryview, position: int) 
 
 
 def crc_matches(batch: memoryview, header: Header) -> bool:
-    return bool(crc32c(batch[_CRC_START:]) == header.crc)
+    return bool(crc32c(batch[CRC_START:]) == header.crc)
 
 
 def check_produced(batch: memoryview, *, zstd_allowed: bool = True) -> Header:
@@ -117,7 +117,7 @@ def check_produced(batch: memoryview, *, zstd_allowed: bool = True) -> Header:
             Code.CORRUPT_BATCH,
             f"record batch says {header.batch_length + PREFIX_BYTES} bytes, came with {size}",
         )
-    if crc32c(batch[_CRC_START:]) != header.crc:
+    if crc32c(batch[CRC_START:]) != header.crc:
         raise PenstockError(Code.CORRUPT_BATCH, "record batch does not match its CRC-32C")
     _check_claims(header, zstd_allowed)
     return header
@@ -163,6 +163,6 @@ def patch_append_time(batch: memoryview, header: Header, now_ms: int) -> Header:
     attributes = header.attributes | LOG_APPEND_TIME
     _CRC_AND_ATTRIBUTES.pack_into(batch, _CRC_AT, 0, attributes)
     _OFFSET.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
-    crc = crc32c(batch[_CRC_START:])
+    crc = crc32c(batch[CRC_START:])
     _CRC_AND_ATTRIBUTES.pack_into(batch, _CRC_AT, crc, attributes)
     return header._replace(attributes=attributes, max_timestamp=now_ms, crc=crc)

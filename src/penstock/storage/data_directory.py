@@ -106,6 +106,21 @@ class DataDirectory:
                         found.append(owner)
         return found
 
+    def with_records(self, partitions: list[PartitionDirectory]) -> list[PartitionDirectory]:
+        """Those of `partitions` that something was written to."""
+        return [partition for partition in partitions if self._has_records(partition.path)]
+
+    def _has_records(self, path: str) -> bool:
+        for name in self._disk.list_dir(path):
+            if name.endswith(".log"):
+                file = self._disk.open(f"{path}/{name}")
+                try:
+                    if file.size() > 0:
+                        return True
+                finally:
+                    file.close()
+        return False
+
     def metadata_lost(self, unknown: list[PartitionDirectory]) -> StartupError:
         """Why a broker must not start on partitions its metadata knows nothing of, and the way out."""
         names = sorted({partition.topic for partition in unknown})
@@ -142,6 +157,25 @@ class DataDirectory:
             self._disk.rename(source, f"{self.path}/logs/{_REMOVED}/{topic_id}")
             self._disk.sync_dir(f"{self.path}/logs")
             self._disk.sync_dir(f"{self.path}/logs/{_REMOVED}")
+
+    def remove_partitions(self, topic: str, topic_id: UUID, first: int) -> None:
+        """Take a topic's partitions from `first` on out of sight; `empty_removed` deletes them."""
+        parent, removed = f"{self.path}/logs/{topic}", f"{self.path}/logs/{_REMOVED}"
+        moved = False
+        for name in self._disk.list_dir(parent):
+            if not name.isdigit() or int(name) < first:
+                continue
+            owner = self._owner(topic, int(name))
+            if owner is not None and owner.topic_id != topic_id:
+                continue
+            target = f"{removed}/{topic_id}-{name}"
+            if self._disk.exists(target):
+                self._disk.remove_tree(target)
+            self._disk.rename(f"{parent}/{name}", target)
+            moved = True
+        if moved:
+            self._disk.sync_dir(parent)
+            self._disk.sync_dir(removed)
 
     def empty_removed(self) -> None:
         for name in self._disk.list_dir(f"{self.path}/logs/{_REMOVED}"):

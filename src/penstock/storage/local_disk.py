@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 
 from typing_extensions import Buffer
 
-from penstock.ports.disk import DirectoryLock, File
+from penstock.ports.disk import DirectoryLock, File, Space
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -168,6 +168,10 @@ class LocalDisk:
         else:
             for file in files:
                 os.fdatasync(file.fileno())
+
+    def space(self, path: str) -> Space:
+        found = os.statvfs(path)
+        return Space(os.path.abspath(path), found.f_frsize * found.f_blocks, found.f_frsize * found.f_bavail)
 
     def lock(self, path: str) -> DirectoryLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -18,7 +18,7 @@ from typing import ParamSpec, TypeVar
 
 from typing_extensions import Buffer
 
-from penstock.ports.disk import DirectoryLock, File
+from penstock.ports.disk import DirectoryLock, File, Space
 from penstock.testing.disk_tree import DirectoryNode, DiskTree, FileNode, os_error
 
 P = ParamSpec("P")
@@ -194,6 +194,9 @@ class FaultyDisk:
                 failure = failure or os_error(fault, path)
         if failure is not None:
             raise failure
+
+    def space(self, path: str) -> Space:
+        return Space(path, 1 << 40, 1 << 39)
 
     def lock(self, path: str) -> DirectoryLock:
         self.open(path, create=True)

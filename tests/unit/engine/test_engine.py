@@ -259,14 +259,14 @@ async def test_deleting_while_upkeep_is_at_work() -> None:
 # --- intents
 
 
-async def crashed_with(intent: str, *, moved: bool = False) -> tuple[Machine, str]:
+async def crashed_with(intent: str, *, moved: bool = False, records: int = 0) -> tuple[Machine, str]:
     """A machine whose broker died with an intent in its metadata and the topic's directory there, or moved away."""
     machine = Machine()
     broker = machine.broker()
     await broker.start()
     await broker.engine.create_topic("kept")
     topic = await broker.engine.create_topic("t", 2)
-    await some_records(broker)
+    await some_records(broker, count=records)
     machine.disk = machine.disk.abandon()
     value = orjson.dumps({"topic": "t", "id": str(topic.topic_id)})
     await machine.store.transact(put={f"{intent}{topic.topic_id}": value}, delete=[TOPICS + "t"])
@@ -277,8 +277,8 @@ async def crashed_with(intent: str, *, moved: bool = False) -> tuple[Machine, st
 
 @virtual
 async def test_what_a_crash_interrupted_is_finished_at_the_next_start() -> None:
-    for intent, moved in ((CREATING, False), (REMOVING, False), (REMOVING, True)):
-        machine, _ = await crashed_with(intent, moved=moved)
+    for intent, moved, records in ((CREATING, False, 0), (REMOVING, False, 5), (REMOVING, True, 5)):
+        machine, _ = await crashed_with(intent, moved=moved, records=records)
         async with running(machine.broker()) as broker:
             assert [topic.name for topic in broker.engine.topics] == ["kept"]
             assert await machine.store.list(intent) == []
@@ -286,6 +286,17 @@ async def test_what_a_crash_interrupted_is_finished_at_the_next_start() -> None:
             assert machine.disk.list_dir("data/logs/~removed") == []
             await broker.engine.create_topic("t")
             await some_records(broker)
+
+
+@virtual
+async def test_a_creation_is_not_undone_once_it_holds_records() -> None:
+    machine, _ = await crashed_with(CREATING, records=1)
+    before = machine.files("data/logs")
+    broker = machine.broker()
+    await machine.disk.run(broker.directory.open)
+    with pytest.raises(StartupError, match="1 partitions"):
+        await broker.engine.start()
+    assert machine.files("data/logs") == before
 
 
 @virtual
@@ -419,7 +430,8 @@ async def test_records_are_deleted_up_to_where_it_is_allowed() -> None:
         await some_records(broker)
         partition = broker.partition("t")
         assert await broker.engine.delete_records(partition, 2) == 2
-        for offset in (1, 6, -2):
+        assert await broker.engine.delete_records(partition, 1) == 2  # gone already: nothing to do
+        for offset in (6, -2):
             with pytest.raises(PenstockError) as refused:
                 await broker.engine.delete_records(partition, offset)
             assert refused.value.code is Code.OFFSET_OUT_OF_RANGE

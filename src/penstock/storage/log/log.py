@@ -131,6 +131,15 @@ class Log:
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
 
+    def use_options(self, options: LogOptions) -> None:
+        """Go by other settings from now on. What was appended before is synced soon if it has to be from now on.
+
+        An `acks=all` that waits for a sync is answered by what the settings promise when its answer is due.
+        """
+        self.options = options
+        if options.flush is not Flush.OS:
+            self._shelf.committer.request(self)
+
     # --- writing
 
     def append(self, batch: memoryview, header: Header, leader_epoch: int, append_time: int = -1) -> Appended:

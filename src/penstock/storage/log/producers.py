@@ -7,6 +7,7 @@ A batch of producer P with epoch E and sequences [first, last] is
 """
 
 from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.errors import Code, PenstockError
@@ -47,6 +48,9 @@ class Producers:
 
     def get(self, producer_id: int) -> Producer | None:
         return self._by_id.get(producer_id)
+
+    def items(self) -> Iterator[tuple[int, Producer]]:
+        return iter(self._by_id.items())
 
     def check(self, producer_id: int, epoch: int, first_sequence: int, last_sequence: int) -> SentBatch | None:
         """None if the batch is next in line, the batch on record if it is a duplicate.

@@ -4,6 +4,9 @@ Every step first makes its decision durable, then acts on it, so that a crash in
 a card is saved after the bytes it describes are synced; the new log start is saved before a segment is removed.
 """
 
+import asyncio
+from collections.abc import Iterable
+
 from penstock.errors import Code, PenstockError
 from penstock.ports.disk import Disk, is_shortage
 from penstock.storage.checked_file import save_all
@@ -27,9 +30,10 @@ class Upkeep:
     def is_due(self, log: Log, now_ms: int) -> bool:
         """Whether `tend` would find anything to do; cheap, for ten thousand quiet logs."""
         active = log.active
-        return bool(log.unsealed or len(log.segments) > 1 or active.size > active.checkpointed) or (
-            active.size > 0 and _expired(active, log.options.retention_ms, now_ms)
-        )
+        if log.unsealed or len(log.segments) > 1 or active.size > active.checkpointed:
+            return True
+        old = now_ms - active.created_ms >= log.options.segment_ms
+        return active.size > 0 and (old or _expired(active, log.options.retention_ms, now_ms))
 
     async def tend(self, log: Log, now_ms: int, settled: int) -> None:
         """Whatever is due for one log.
@@ -124,11 +128,17 @@ class Upkeep:
             # begins a log at the first segment it finds.
             await self._drop_below_start(log)
 
-    async def begin_epoch(self, log: Log, epoch: int) -> None:
-        """Note durably that `epoch` begins at the log's end, before its first batch."""
-        async with log.tending:
-            if log.state.epochs.note(epoch, log.end_offset):
-                await self._save_state(log)
+    async def begin_epochs(self, logs: Iterable[tuple[Log, int]]) -> None:
+        """Note durably that each log's epoch begins at its end, before its first batch; one sync round for all.
+
+        Only for logs that nobody uses yet: they are not kept from other upkeep.
+        """
+        begun = [log for log, epoch in logs if log.state.epochs.note(epoch, log.end_offset)]
+        contents: dict[str, bytes] = {}
+        for state in await asyncio.gather(*(self._state(log) for log in begun)):
+            contents |= state
+        if contents:
+            await self._shelf.disk.run(save_all, self._shelf.disk, contents)
 
     async def quiesce(self, log: Log) -> None:
         """Return when a closed log has no upkeep, no roll and no unsynced append under way."""

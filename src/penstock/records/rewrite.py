@@ -1,0 +1,69 @@
+"""What a topic may ask of a batch before it is kept, at the cost of opening it: another codec, a key in each record."""
+
+from crc32c import crc32c
+
+from penstock.errors import Code, PenstockError
+from penstock.records.batch import BATCH_HEADER, CODEC_MASK, CRC_START, HEADER_BYTES, PREFIX_BYTES, Header
+from penstock.records.compression import Codec, CompressionError, compress, decompress
+from penstock.records.record import RecordError, iterate
+
+LARGEST_OPENED_BYTES = 16 << 20
+"""What a batch may open to: the event loop waits for it, and producers send a megabyte at most."""
+
+
+def rewrite(batch: memoryview, header: Header, codec: Codec | None, *, keyed: bool) -> tuple[memoryview, Header]:
+    """The batch as the topic wants it; the same one when nothing is to be changed.
+
+    Args:
+        codec: how it is to be compressed; None leaves that to its producer.
+        keyed: whether every record needs a key.
+
+    Raises:
+        PenstockError: INVALID_BATCH when it cannot be opened or a key is missing, BATCH_TOO_LARGE when it opens to
+            more than `LARGEST_OPENED_BYTES`.
+    """
+    recompress = codec is not None and codec != header.codec
+    if not recompress and not keyed:
+        return batch, header
+    section = _open(batch, header)
+    if keyed:
+        _check_keys(section, header.record_count)
+    if codec is None or not recompress:
+        return batch, header
+    body = compress(codec, section)
+    fields = header._replace(
+        batch_length=HEADER_BYTES - PREFIX_BYTES + len(body),
+        attributes=header.attributes & ~CODEC_MASK | codec,
+        crc=0,
+    )
+    made = memoryview(bytearray(HEADER_BYTES + len(body)))
+    made[HEADER_BYTES:] = body
+    BATCH_HEADER.pack_into(made, 0, *fields)
+    fields = fields._replace(crc=crc32c(made[CRC_START:]))
+    BATCH_HEADER.pack_into(made, 0, *fields)
+    return made, fields
+
+
+def _open(batch: memoryview, header: Header) -> bytes | memoryview:
+    section = batch[HEADER_BYTES:]
+    if header.codec == Codec.NONE:
+        return section
+    try:
+        return decompress(header.codec, section, LARGEST_OPENED_BYTES)
+    except CompressionError as error:
+        raise PenstockError(
+            Code.INVALID_BATCH,
+            f"record batch cannot be opened: {error}",
+            help="with compression.type=producer and cleanup.policy=delete it is kept unopened",
+        ) from None
+
+
+def _check_keys(section: bytes | memoryview, count: int) -> None:
+    try:
+        for at, record in enumerate(iterate(section, count)):
+            if record.key is None:
+                raise PenstockError(
+                    Code.INVALID_BATCH, f"record {at} of the batch has no key; a compacted topic needs one"
+                )
+    except RecordError as error:
+        raise PenstockError(Code.INVALID_BATCH, f"record batch holds no records: {error}") from None

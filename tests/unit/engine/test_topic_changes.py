@@ -1,0 +1,233 @@
+"""Topics that grow, and settings that act from the moment they are changed."""
+
+import errno
+from collections.abc import Mapping
+
+import orjson
+import pytest
+from tests.simulated_broker import append, batch_of, produce, read_all, running, virtual, wait_for
+from tests.unit.engine.test_engine import Machine, some_records, values
+
+from penstock.engine.engine import MAX_PARTITIONS
+from penstock.engine.topics import GROWING
+from penstock.errors import Code, PenstockError, StartupError
+from penstock.records.build import build_batch
+from penstock.records.compression import Codec
+
+
+def setting(**changes: str) -> object:
+    """An `alter` that sets these; underscores stand for dots."""
+
+    def alter(given: Mapping[str, str]) -> Mapping[str, str]:
+        return {**given, **{name.replace("_", "."): value for name, value in changes.items()}}
+
+    return alter
+
+
+async def refused(work: object) -> PenstockError:
+    with pytest.raises(PenstockError) as caught:
+        await work  # type: ignore[misc]
+    return caught.value
+
+
+# --- growing
+
+
+@virtual
+async def test_a_topic_grows_and_stays_grown() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        topic = await broker.engine.create_topic("t", 2)
+        await some_records(broker)
+        revision = broker.engine.topics.revision
+        await broker.engine.create_partitions(topic, 5)
+        assert [partition.index for partition in topic.partitions] == [0, 1, 2, 3, 4]
+        assert broker.engine.topics.revision > revision
+        await produce(broker.partition("t", 4), batch_of([b"new"], broker.clock))
+        assert await machine.store.list(GROWING) == []
+    machine.disk = machine.disk.after_power_cut()
+    async with running(machine.broker()) as broker:
+        assert await values(broker, index=4) == [b"new"]
+        assert len(await values(broker)) == 5
+
+
+@virtual
+async def test_growth_that_cannot_be() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        topic = await broker.engine.create_topic("t", 3)
+        for count in (-1, 0, 2, 3, MAX_PARTITIONS + 1):
+            error = await refused(broker.engine.create_partitions(topic, count))
+            assert error.code is Code.INVALID_PARTITIONS and "it has 3" in str(error)
+        await broker.engine.create_topic("other")
+        error = await refused(broker.engine.create_partitions(topic, MAX_PARTITIONS))
+        assert error.code is Code.LIMIT_EXCEEDED
+        await broker.engine.create_partitions(topic, 9, validate_only=True)
+        assert len(topic.partitions) == 3
+        await broker.engine.delete_topic(topic)
+        assert (await refused(broker.engine.create_partitions(topic, 9))).code is Code.UNKNOWN_TOPIC
+
+
+@virtual
+async def test_a_full_disk_leaves_nothing_of_a_growth() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        topic = await broker.engine.create_topic("t", 1)
+        await some_records(broker)
+        machine.disk.fail("write_at", errno.ENOSPC, path_contains="t/2/")
+        assert (await refused(broker.engine.create_partitions(topic, 4))).code is Code.STORAGE_FULL
+        assert machine.disk.list_dir("data/logs/t") == ["0"]
+        assert len(topic.partitions) == 1
+        await broker.engine.create_partitions(topic, 4)
+        assert machine.disk.list_dir("data/logs/t") == ["0", "1", "2", "3"]
+        await some_records(broker)
+
+
+@virtual
+async def test_a_growth_cut_short_is_undone_unless_it_holds_records() -> None:
+    for records in (0, 1):
+        machine = Machine()
+        async with running(machine.broker()) as broker:
+            topic = await broker.engine.create_topic("t", 3)
+            await some_records(broker)
+            for _ in range(records):
+                await produce(broker.partition("t", 2), batch_of([b"x"], broker.clock))
+        (stored,) = await machine.store.list("topics/")
+        shrunk = orjson.dumps({**orjson.loads(stored.value), "partitions": 1})
+        intent = orjson.dumps({"topic": "t", "id": str(topic.topic_id), "partitions": 1})
+        await machine.store.transact(put={stored.key: shrunk, f"{GROWING}{topic.topic_id}": intent})
+        broker = machine.broker()
+        if records:
+            with pytest.raises(StartupError, match="knows nothing of"):
+                await broker.start()
+            assert machine.disk.list_dir("data/logs/t") == ["0", "1", "2"]
+        else:
+            async with running(broker):
+                assert machine.disk.list_dir("data/logs/t") == ["0"]
+                assert len(await values(broker)) == 5
+
+
+# --- altering
+
+
+@virtual
+async def test_settings_are_kept_and_checked() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        topic = await broker.engine.create_topic("t", 1, {"segment.ms": "5000"})
+        alter = broker.engine.alter_topic
+        await alter(topic, setting(retention_ms="7", flush="os"))
+        error = await refused(alter(topic, setting(retention_ms="soon")))
+        assert error.code is Code.INVALID_CONFIG and "soon" in str(error)
+        await alter(topic, setting(retention_ms="8"), validate_only=True)
+        assert topic.config.given == {"segment.ms": "5000", "retention.ms": "7", "flush": "os"}
+    async with running(machine.broker()) as broker:
+        found = broker.engine.topics.get("t")
+        assert found is not None
+        assert found.config.given == {"segment.ms": "5000", "retention.ms": "7", "flush": "os"}
+        await broker.engine.delete_topic(found)
+        assert (await refused(broker.engine.alter_topic(found, setting(flush="os")))).code is Code.UNKNOWN_TOPIC
+
+
+@virtual
+async def test_retention_acts_at_once() -> None:
+    machine = Machine()
+    async with running(machine.broker(defaults={"segment.bytes": "1024"}, upkeep_ms=10**9)) as broker:
+        topic = await broker.engine.create_topic("t")
+        await some_records(broker, count=20)
+        log = broker.partition("t").opened()
+        assert log.log_start == 0
+        await broker.engine.alter_topic(topic, setting(retention_bytes="2000"))
+        await wait_for(lambda: log.log_start > 0)
+        kept = log.log_start
+        await broker.engine.alter_topic(topic, setting(cleanup_policy="compact"))
+        await some_records_with_keys(broker, 20)
+        await broker.engine.alter_topic(topic, setting(segment_ms="600000"))  # another round over all logs
+        await wait_for(lambda: not log.unsealed)
+        assert log.log_start == kept
+
+
+async def some_records_with_keys(broker: object, count: int) -> None:
+    partition = broker.partition("t")  # type: ignore[attr-defined]
+    now_ms = broker.clock.now_ms()  # type: ignore[attr-defined]
+    for number in range(count):
+        await produce(partition, bytearray(build_batch([(b"k", b"%d" % number + b"." * 300, [], now_ms)])))
+
+
+@virtual
+async def test_segments_close_by_their_new_age_and_size() -> None:
+    machine = Machine()
+    async with running(machine.broker(upkeep_ms=100)) as broker:
+        topic = await broker.engine.create_topic("t")
+        await some_records(broker)
+        log = broker.partition("t").opened()
+        await wait_for(lambda: log.active.checkpointed == log.active.size, 200)
+        await broker.engine.alter_topic(topic, setting(segment_ms="50"))
+        await wait_for(lambda: len(log.segments) == 2)
+        await broker.engine.alter_topic(topic, setting(segment_ms="600000", segment_bytes="1024"))
+        before = len(log.segments)
+        await some_records(broker, count=20)
+        assert len(log.segments) > before + 2
+
+
+@virtual
+async def test_flush_acts_at_once_both_ways() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        topic = await broker.engine.create_topic("t", 1, {"flush": "os"})
+        partition = broker.partition("t")
+        append(partition, batch_of([b"unsynced"], broker.clock))
+        assert partition.high_watermark == 1 and partition.opened().durable_end == 0
+        await broker.engine.alter_topic(topic, setting(flush="commit"))
+        assert partition.opened().durable_end == 1
+        append(partition, batch_of([b"waits"], broker.clock))
+        assert partition.high_watermark == 1
+        await broker.engine.alter_topic(topic, setting(flush="os"))
+        append(partition, batch_of([b"seen"], broker.clock))
+        assert partition.high_watermark == 3
+
+
+@virtual
+async def test_limits_and_times_act_on_the_next_batch() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        topic = await broker.engine.create_topic("t")
+        partition = broker.partition("t")
+        append(partition, batch_of([b"." * 500], broker.clock))
+        await broker.engine.alter_topic(topic, setting(max_message_bytes="300", message_timestamp_type="LogAppendTime"))
+        with pytest.raises(PenstockError, match=r"max\.message\.bytes=300"):
+            append(partition, batch_of([b"." * 500], broker.clock))
+        await machine.disk.run(lambda: None)
+        assert append(partition, batch_of([b"."], broker.clock)).timestamp == broker.clock.now_ms()
+
+
+@virtual
+async def test_batches_are_kept_in_the_topics_codec() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        topic = await broker.engine.create_topic("t")
+        partition = broker.partition("t")
+        sent = [b"%d" % number * 50 for number in range(30)]
+        wanted = []
+        for name, codec in (("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4), ("uncompressed", 0), ("producer", 2)):
+            await broker.engine.alter_topic(topic, setting(compression_type=name))
+            await produce(partition, batch_of(sent, broker.clock, codec=Codec.SNAPPY))
+            wanted.append(codec)
+        batches = await read_all(partition)
+        assert [batch.header.codec for batch in batches] == wanted
+        assert all([value for _, value in batch.records] == sent for batch in batches)
+
+
+@virtual
+async def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        topic = await broker.engine.create_topic("t")
+        partition = broker.partition("t")
+        await broker.engine.alter_topic(topic, setting(cleanup_policy="delete,compact"))
+        with pytest.raises(PenstockError, match="record 1 of the batch has no key") as caught:
+            append(partition, bytearray(build_batch([(b"k", b"", [], 0), (None, b"", [], 0)], codec=Codec.LZ4)))
+        assert caught.value.code is Code.INVALID_BATCH
+        assert partition.opened().end_offset == 0
+        await some_records_with_keys(broker, 3)
+        assert partition.opened().end_offset == 3
