@@ -6,6 +6,7 @@ log, engine and listeners together. Nothing imports this room but `cli.serve` an
 
 config.py  typed settings: defaults < file < environment < flags, with errors that name key, value and source
 http.py    health and metrics over HTTP, in the broker's own event loop
+kafka_names.py  the settings under Kafka's names, for its tools
 system_clock.py  the clock port on this machine
 broker.py  starts, joins and stops the parts
 """

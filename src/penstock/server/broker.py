@@ -17,7 +17,8 @@ from penstock.ports.network import Listener
 from penstock.protocols.kafka.fetch_sessions import FetchSessions
 from penstock.protocols.kafka.handlers import Context
 from penstock.protocols.kafka.session import KafkaSession
-from penstock.server.config import Config
+from penstock.server import kafka_names
+from penstock.server.config import Address, Config
 from penstock.server.http import HttpDoor, create_app
 from penstock.server.system_clock import SystemClock
 from penstock.storage.data_directory import DataDirectory
@@ -135,7 +136,10 @@ class Broker:
             self._kafka = await self._network.listen(host, port, self._connections.accept)
         except OSError as error:
             raise StartupError(f"cannot listen on {host}:{port} for Kafka: {error.strerror or error}") from error
-        context.host, context.port = config.listeners.advertised_kafka or self._kafka.address
+        bound = Address(*self._kafka.address)
+        advertised = config.listeners.advertised_kafka or bound
+        context.host, context.port = advertised
+        context.broker_settings = kafka_names.describe(config, bound, advertised)
 
     async def stop(self) -> None:
         """Stop accepting, finish what is under way, leave the data directory clean.

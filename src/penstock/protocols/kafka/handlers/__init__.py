@@ -5,9 +5,9 @@ A handler takes the decoded request and returns the response's fields, or a coro
 fields the version has. Produce and Fetch are the exception: they read and write bytes themselves.
 """
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from penstock.engine.engine import Engine
 from penstock.observe.stats import Stats
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from penstock.protocols.kafka.fetch_sessions import FetchSessions
 
 Fields = Mapping[str, Any]
+NO_OPERATIONS: Final = -(1 << 31)
+"""What authorized operations say when they were not asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,16 @@ class Answers:
         self._by_request[version, request] = body
 
 
+class BrokerSetting(NamedTuple):
+    """One of the broker's own settings, under Kafka's name for it."""
+
+    name: str
+    value: str
+    kind: str
+    is_default: bool
+    documentation: str
+
+
 @dataclass(slots=True)
 class Context:
     """What handlers need besides the request."""
@@ -69,6 +81,7 @@ class Context:
     port: int
     auto_create: bool
     fetch_sessions: "FetchSessions"
+    broker_settings: Sequence[BrokerSetting] = ()
     metadata_answers: Answers = field(default_factory=Answers)
 
 

@@ -4,16 +4,14 @@ Explicit assignments must put every partition on this one broker. Error texts sa
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
 
-from penstock.engine.topic_config import SETTINGS
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.configs import topic_entries
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
 API = Api(19, "create_topics", 2, 7)
-_TOPIC_CONFIG, _BROKER_CONFIG, _DEFAULT_CONFIG = 1, 4, 5
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
@@ -44,26 +42,15 @@ async def _create(context: Context, wanted: Message, validate_only: bool) -> Fie
         "replication_factor": 1,
         "configs": [
             {
-                "name": name,
-                "value": value,
+                "name": entry.name,
+                "value": entry.value,
                 "read_only": False,
-                "config_source": source,
+                "config_source": entry.source,
                 "is_sensitive": False,
             }
-            for name, value, source in _effective(context, topic.config.given)
+            for entry in topic_entries(context, topic.config.given)
         ],
     }
-
-
-def _effective(context: Context, given: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
-    """Every setting with its value and where it comes from."""
-    for name, setting in SETTINGS.items():
-        if name in given:
-            yield name, given[name], _TOPIC_CONFIG
-        elif name in context.engine.topic_defaults:
-            yield name, context.engine.topic_defaults[name], _BROKER_CONFIG
-        else:
-            yield name, setting.default, _DEFAULT_CONFIG
 
 
 def _partitions(context: Context, wanted: Message) -> int:

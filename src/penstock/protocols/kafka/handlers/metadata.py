@@ -11,11 +11,10 @@ from typing import Any
 from penstock.engine.topics import Topic
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.handlers import NO_OPERATIONS, Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
 API = Api(3, "metadata", 0, 13)
-_NO_OPERATIONS = -(1 << 31)
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
@@ -31,7 +30,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         "cluster_id": context.engine.cluster_id,
         "controller_id": context.node_id,
         "topics": topics,
-        "cluster_authorized_operations": _NO_OPERATIONS,
+        "cluster_authorized_operations": NO_OPERATIONS,
         "error_code": errors.NONE,
     }
 
@@ -64,7 +63,7 @@ def _missing(name: str | None, code: int, topic_id: Any = None) -> Fields:
         "topic_id": topic_id,
         "is_internal": False,
         "partitions": [],
-        "topic_authorized_operations": _NO_OPERATIONS,
+        "topic_authorized_operations": NO_OPERATIONS,
     }
 
 
@@ -87,5 +86,5 @@ def _describe(context: Context, topic: Topic) -> Fields:
             }
             for partition in topic.partitions
         ],
-        "topic_authorized_operations": _NO_OPERATIONS,
+        "topic_authorized_operations": NO_OPERATIONS,
     }

@@ -1,0 +1,48 @@
+"""CreatePartitions 0-3: let a topic grow to a count; `validate_only` only looks whether it may.
+
+Explicit assignments must put every new partition on this one broker.
+"""
+
+from collections import Counter
+
+from penstock.errors import Code, PenstockError
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.configs import find_topic
+from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(37, "create_partitions", 0, 3)
+
+
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    named = Counter(topic.name for topic in request.topics)
+    results = []
+    for wanted in request.topics:
+        code, text = errors.NONE, None
+        try:
+            if named[wanted.name] > 1:
+                raise PenstockError(Code.INVALID_REQUEST, f"topic {wanted.name!r} is named twice in one request")
+            topic = find_topic(context, wanted.name)
+            _check_assignments(context, wanted, wanted.count - len(topic.partitions))
+            await context.engine.create_partitions(topic, wanted.count, validate_only=request.validate_only)
+        except PenstockError as error:
+            code, text = errors.kafka_code(error), errors.describe(error)
+        results.append({"name": wanted.name, "error_code": code, "error_message": text})
+    return {"throttle_time": 0, "results": results}
+
+
+def _check_assignments(context: Context, wanted: Message, new: int) -> None:
+    if wanted.assignments is None or new <= 0:
+        return
+    if len(wanted.assignments) != new:
+        raise PenstockError(
+            Code.INVALID_ASSIGNMENT,
+            f"{len(wanted.assignments)} assignments for {new} new partitions of {wanted.name!r}",
+        )
+    for assignment in wanted.assignments:
+        if list(assignment.broker_ids) != [context.node_id]:
+            raise PenstockError(
+                Code.INVALID_ASSIGNMENT,
+                f"a partition of {wanted.name!r} assigned to brokers {list(assignment.broker_ids)}; "
+                f"there is only {context.node_id}",
+            )

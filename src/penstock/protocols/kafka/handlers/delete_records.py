@@ -1,0 +1,29 @@
+"""DeleteRecords 0-2: move partitions' log start up to an offset, or with -1 to the high watermark."""
+
+import asyncio
+
+from penstock.errors import PenstockError
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(21, "delete_records", 0, 2)
+
+
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    topics = []
+    for topic in request.topics:
+        # All at once: each waits for a sync, which one round does for all of them.
+        results = await asyncio.gather(*(_delete(context, topic.name, part) for part in topic.partitions))
+        topics.append({"name": topic.name, "partitions": results})
+    return {"throttle_time": 0, "topics": topics}
+
+
+async def _delete(context: Context, name: str, wanted: Message) -> Fields:
+    code, low_watermark = errors.NONE, -1
+    try:
+        partition = context.engine.topics.partition(name, wanted.partition_index)
+        low_watermark = await context.engine.delete_records(partition, wanted.offset)
+    except PenstockError as error:
+        code = errors.kafka_code(error)
+    return {"partition_index": wanted.partition_index, "low_watermark": low_watermark, "error_code": code}

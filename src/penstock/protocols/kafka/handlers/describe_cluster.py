@@ -1,0 +1,28 @@
+"""DescribeCluster 0-2: who is in the cluster. Controllers cannot be asked for: there are none apart from brokers."""
+
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.handlers import NO_OPERATIONS, Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(60, "describe_cluster", 0, 2)
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+def handle(context: Context, request: Message, version: int) -> Fields:
+    endpoint_type = request.get("endpoint_type", _BROKERS)
+    code, text = errors.NONE, None
+    if endpoint_type == _CONTROLLERS:
+        code, text = errors.MISMATCHED_ENDPOINT_TYPE, "this is a broker; there are no controllers to ask"
+    elif endpoint_type != _BROKERS:
+        code, text = errors.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type}; known: 1 (brokers)"
+    here = {"broker_id": context.node_id, "host": context.host, "port": context.port, "rack": None, "is_fenced": False}
+    return {
+        "throttle_time": 0,
+        "error_code": code,
+        "error_message": text,
+        "endpoint_type": endpoint_type,
+        "cluster_id": context.engine.cluster_id,
+        "controller_id": context.node_id,
+        "brokers": [here] if code == errors.NONE else [],
+        "cluster_authorized_operations": NO_OPERATIONS,
+    }

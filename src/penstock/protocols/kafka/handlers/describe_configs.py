@@ -1,0 +1,78 @@
+"""DescribeConfigs 1-4: every setting of topics and of this broker, with value, source, type and documentation.
+
+Version notes: 1 synonyms; 3 types and documentation; 4 flexible.
+
+Not here: broker loggers. Groups and client metrics have no settings, so theirs is an empty list.
+"""
+
+from penstock.errors import Code, PenstockError
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.configs import (
+    BROKER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    TYPES,
+    Entry,
+    broker_entries,
+    check_broker,
+    find_topic,
+    topic_entries,
+    unknown_type,
+)
+from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(32, "describe_configs", 1, 4)
+_MOST_RESOURCES = 2000  # some 30,000 settings: half a second of encoding, for which all others wait
+
+
+def handle(context: Context, request: Message, version: int) -> Fields:
+    results = []
+    for at, resource in enumerate(request.resources):
+        code, text, entries = errors.NONE, None, []
+        try:
+            if at >= _MOST_RESOURCES:
+                raise PenstockError(Code.LIMIT_EXCEEDED, f"ask for at most {_MOST_RESOURCES} resources at once")
+            entries = _entries(context, resource)
+        except PenstockError as error:
+            code, text = errors.kafka_code(error), errors.describe(error)
+        results.append(
+            {
+                "error_code": code,
+                "error_message": text,
+                "resource_type": resource.resource_type,
+                "resource_name": resource.resource_name,
+                "configs": [_fields(entry, resource, request) for entry in entries],
+            }
+        )
+    return {"throttle_time": 0, "results": results}
+
+
+def _entries(context: Context, resource: Message) -> list[Entry]:
+    name, asked = resource.resource_name, resource.configuration_keys
+    if resource.resource_type == TOPIC:
+        found = topic_entries(context, find_topic(context, name).config.given)
+    elif resource.resource_type == BROKER:
+        if not name:
+            return []  # defaults for all brokers, set at run time: there are none
+        check_broker(context, name)
+        found = broker_entries(context)
+    elif resource.resource_type in (GROUP, CLIENT_METRICS):
+        return []
+    else:
+        raise unknown_type(resource.resource_type)
+    return [entry for entry in found if not asked or entry.name in asked]
+
+
+def _fields(entry: Entry, resource: Message, request: Message) -> Fields:
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "read_only": resource.resource_type == BROKER,
+        "config_source": entry.source,
+        "is_sensitive": False,
+        "synonyms": [each._asdict() for each in entry.synonyms] if request.include_synonyms else [],
+        "config_type": TYPES[entry.kind],
+        "documentation": entry.documentation if request.get("include_documentation") else None,
+    }

@@ -1,0 +1,51 @@
+"""DescribeLogDirs 1-5: the one data directory, its space, and the bytes each partition takes there.
+
+Version notes: 3 top-level error; 4 total and usable bytes; 5 cordoned directories, which there are none of.
+"""
+
+from collections.abc import Iterable
+
+from penstock.engine.partition import Partition
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(35, "describe_log_dirs", 1, 5)
+
+
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    space = await context.engine.disk_space()
+    topics = [
+        {"name": name, "partitions": [_fields(partition) for partition in partitions if partition.log is not None]}
+        for name, partitions in _asked(context, request)
+    ]
+    result = {
+        "error_code": errors.NONE,
+        "log_dir": space.path,
+        "topics": topics,
+        "total_bytes": space.total_bytes,
+        "usable_bytes": space.usable_bytes,
+        "is_cordoned": False,
+    }
+    return {"throttle_time": 0, "error_code": errors.NONE, "results": [result]}
+
+
+def _asked(context: Context, request: Message) -> Iterable[tuple[str, list[Partition]]]:
+    if request.topics is None:
+        return [(topic.name, topic.partitions) for topic in context.engine.topics]
+    found = []
+    for wanted in request.topics:
+        topic = context.engine.topics.get(wanted.topic)
+        if topic is not None:
+            known = [topic.partitions[at] for at in wanted.partitions if 0 <= at < len(topic.partitions)]
+            found.append((topic.name, known))
+    return found
+
+
+def _fields(partition: Partition) -> Fields:
+    return {
+        "partition_index": partition.index,
+        "partition_size": partition.opened().size_bytes,
+        "offset_lag": 0,
+        "is_future_key": False,
+    }

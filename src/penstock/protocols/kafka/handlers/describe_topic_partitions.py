@@ -1,0 +1,73 @@
+"""DescribeTopicPartitions 0: topics with their partitions, a page at a time (KIP-966).
+
+Topics come in the order of their names. A page holds at most as many partitions as the client or we allow; the cursor
+names the partition the next page begins with.
+"""
+
+from penstock.engine.topics import Topic, check_name
+from penstock.errors import Code, PenstockError
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.handlers import NO_OPERATIONS, Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(75, "describe_topic_partitions", 0, 0)
+_LARGEST_PAGE = 2000
+
+
+def handle(context: Context, request: Message, version: int) -> Fields:
+    cursor = request.cursor
+    first_name, first_index = (cursor.topic_name, max(cursor.partition_index, 0)) if cursor is not None else ("", 0)
+    asked = {topic.name for topic in request.topics} or {topic.name for topic in context.engine.topics}
+    room = min(max(request.response_partition_limit, 1), _LARGEST_PAGE)
+    topics: list[Fields] = []
+    next_cursor = None
+    for name in sorted(name for name in asked if name >= first_name):
+        begin = first_index if name == first_name else 0
+        topic = context.engine.topics.get(name)
+        if topic is None:
+            topics.append(_missing(name))
+            continue
+        if room == 0:
+            next_cursor = {"topic_name": name, "partition_index": begin}
+            break
+        end = min(len(topic.partitions), begin + room)
+        topics.append(_describe(context, topic, begin, end))
+        room -= max(end - begin, 0)
+        if end < len(topic.partitions):
+            next_cursor = {"topic_name": name, "partition_index": end}
+            break
+    return {"throttle_time": 0, "topics": topics, "next_cursor": next_cursor}
+
+
+def _missing(name: str) -> Fields:
+    try:
+        check_name(name)
+        code = errors.KAFKA_CODES[Code.UNKNOWN_TOPIC]
+    except PenstockError as error:
+        code = errors.kafka_code(error)
+    return {"error_code": code, "name": name, "partitions": [], "topic_authorized_operations": NO_OPERATIONS}
+
+
+def _describe(context: Context, topic: Topic, begin: int, end: int) -> Fields:
+    here = [context.node_id]
+    return {
+        "error_code": errors.NONE,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": False,
+        "partitions": [
+            {
+                "error_code": errors.NONE,
+                "partition_index": partition.index,
+                "leader_id": context.node_id,
+                "leader_epoch": partition.leader_epoch,
+                "replica_nodes": here,
+                "isr_nodes": here,
+                "eligible_leader_replicas": [],
+                "last_known_elr": [],
+                "offline_replicas": here if partition.log is None else [],
+            }
+            for partition in topic.partitions[begin:end]
+        ],
+        "topic_authorized_operations": NO_OPERATIONS,
+    }

@@ -1,0 +1,26 @@
+"""ListConfigResources 0-1: what DescribeConfigs can be asked about. Version 0 knew client metrics only (KIP-1142)."""
+
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.configs import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(74, "list_config_resources", 0, 1)
+_BROKER_LOGGER = 8
+_KNOWN = frozenset({TOPIC, BROKER, _BROKER_LOGGER, CLIENT_METRICS, GROUP})
+
+
+def handle(context: Context, request: Message, version: int) -> Fields:
+    asked = set(request.resource_types) or _KNOWN if version >= 1 else {CLIENT_METRICS}
+    if asked - _KNOWN:
+        return {"throttle_time": 0, "error_code": errors.UNSUPPORTED_VERSION, "config_resources": []}
+    found = []
+    if TOPIC in asked:
+        found += [(topic.name, TOPIC) for topic in context.engine.topics]
+    if BROKER in asked:
+        found.append((str(context.node_id), BROKER))
+    return {
+        "throttle_time": 0,
+        "error_code": errors.NONE,
+        "config_resources": [{"resource_name": name, "resource_type": kind} for name, kind in found],
+    }
