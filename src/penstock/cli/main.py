@@ -1,77 +1,129 @@
-"""Finds the noun that was typed, imports that noun's module and nothing else, and hands over.
+"""The root of the command line: finds the command that was typed, imports its module and nothing else.
 
-A noun's module has `run(arguments) -> exit code` and parses its own arguments, with whatever library it
-likes: what one noun imports costs the others nothing.
+A command's module has `command`, a click command or group. The table below is all that `penstock --help` needs, so
+help costs the import of click alone.
 """
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
 
 from penstock import __version__
+from penstock.cli.failure import CANCELLED, USAGE, CommandError, report
 
-USAGE_ERROR = 2
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
-
-class Noun(NamedTuple):
-    module: str
-    purpose: str
-
-
-NOUNS: Mapping[str, Noun] = {
-    "serve": Noun("penstock.cli.serve", "run a broker until Ctrl+C or SIGTERM"),
+COMMANDS = {
+    "serve": "run a broker until Ctrl+C or SIGTERM",
+    "topic": "create, list, describe, alter and delete topics",
+    "produce": "write records from standard input or files",
+    "consume": "read records, once or as they come",
+    "config": "check and show a broker's settings",
+    "log": "look into, verify and repair a data directory",
+    "bench": "measure a broker's throughput and latency",
+    "context": "name the servers you work with",
+    "completion": "print the shell's completion script",
+    "version": "print the version",
 }
 
-_HELP = """\
-Penstock: a durable message queue that speaks the Kafka protocol.
-
-Usage: penstock <command> [arguments]
-
-Commands:
-{nouns}
-  version    print the version
-
-Start a broker on this machine, data in ./data:
+_EPILOG = """\
+\b
+A broker on this machine, data in ./data, and a first record:
   penstock serve
+  echo hello | penstock produce greetings
+  penstock consume greetings
 
-Then, from another terminal, with any Kafka client:
-  echo hello | kcat -b 127.0.0.1:9092 -P -t greetings
-  kcat -b 127.0.0.1:9092 -C -t greetings -e
-
-'penstock <command> --help' says more about one command.
+\b
+Which server: --server, else $PENSTOCK_SERVER, else the context (--context,
+$PENSTOCK_CONTEXT, 'penstock context use'), else 127.0.0.1:9092.
+Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 3 no server reached.
 """
+
+
+class Root(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"penstock.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not ctx.resilient_parsing:
+            raise CommandError(_unknown(args[0]), code=USAGE)
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """From the table: the modules of all commands would take longer to import than a person waits for a word."""
+        from click.shell_completion import CompletionItem
+
+        words = [CompletionItem(name, help=what) for name, what in COMMANDS.items() if name.startswith(incomplete)]
+        return [*words, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(
+    cls=Root,
+    name="penstock",
+    help="Penstock: a durable message queue that speaks the Kafka protocol.",
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    no_args_is_help=False,
+    invoke_without_command=True,
+)
+@click.version_option(__version__, "-V", "--version", message="penstock %(version)s")
+@click.pass_context
+def root(context: click.Context) -> int | None:
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+        context.exit(USAGE)
+    return None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the result is the process's exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["help"]:
-        words = [*words[1:2], "--help"]
-    if not words or words[0] in ("-h", "--help"):
-        print(format_help(), end="")
-        return 0 if words else USAGE_ERROR
-    first, rest = words[0], words[1:]
-    if first in ("version", "--version", "-V"):
-        print(f"penstock {__version__}")
+        words = [*words[1:], "--help"]
+    try:
+        if "_PENSTOCK_COMPLETE" in os.environ:
+            root.main(words, prog_name="penstock")  # answers the shell and ends the process
+        # As root.main would, which takes a closed pipe for a failure.
+        with root.make_context("penstock", words) as context:
+            result = root.invoke(context)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except (KeyboardInterrupt, EOFError, click.Abort):
+        if sys.stderr.isatty():
+            click.echo(err=True)  # the prompt shall not follow the ^C
+        return CANCELLED
+    except BrokenPipeError:
+        # Whoever reads has gone, as `| head` does; nothing more can be said, nor may the exit's own flush try.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    noun = NOUNS.get(first)
-    if noun is None:
-        print(f"penstock: {_unknown(first)}", file=sys.stderr)
-        return USAGE_ERROR
-    from importlib import import_module
-
-    code: int = import_module(noun.module).run(rest)
-    return code
-
-
-def format_help() -> str:
-    return _HELP.format(nouns="\n".join(f"  {name:10} {noun.purpose}" for name, noun in NOUNS.items()))
+    except Exception as error:  # noqa: BLE001 - the border where every error becomes a line and an exit code
+        return report(error)
+    return result if isinstance(result, int) else 0
 
 
 def _unknown(word: str) -> str:
     import difflib
 
-    close = difflib.get_close_matches(word, [*NOUNS, "version", "help"], n=1)
+    close = difflib.get_close_matches(word, [*COMMANDS, "help"], n=1)
     return f"no command {word!r}; " + (f"did you mean {close[0]}?" if close else "see penstock --help")
 
 

@@ -5,7 +5,6 @@ could not start as told. The broker and all it needs are imported only after the
 known to be good.
 """
 
-import argparse
 import asyncio
 import gc
 import os
@@ -13,8 +12,10 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
+
+import click
 
 from penstock import __version__
 from penstock.errors import StartupError
@@ -34,23 +35,57 @@ EXIT_REFUSED = 2
 
 # Flag to setting; every other setting is reached with --set.
 _FLAGS = {
-    "data_dir": ("--data-dir", "data_dir"),
-    "kafka": ("--kafka", "listeners.kafka"),
-    "http": ("--http", "listeners.http"),
-    "advertise": ("--advertise", "listeners.advertised_kafka"),
-    "node_id": ("--node-id", "node.id"),
-    "log_level": ("--log-level", "logging.level"),
-    "log_format": ("--log-format", "logging.format"),
+    "--data-dir": "data_dir",
+    "--kafka": "listeners.kafka",
+    "--http": "listeners.http",
+    "--advertise": "listeners.advertised_kafka",
+    "--node-id": "node.id",
+    "--log-level": "logging.level",
+    "--log-format": "logging.format",
 }
 
 
-def run(arguments: Sequence[str]) -> int:
+def _format_settings() -> str:
+    width = max(len(setting.key) for setting in settings.SETTINGS)
+    rows = [f"  {setting.key:{width}}  {setting.purpose}" for setting in settings.SETTINGS]
+    rows.append(f"  {settings.TOPIC_PREFIX + '*':{width}}  any topic setting, such as retention.ms or flush")
+    return (
+        "\b\n"
+        "Settings, as a flag (--set node.id=2), in the environment (PENSTOCK_NODE__ID=2)\n"
+        "or in the file (node: {id: 2}). A flag wins over the environment, that over the\n"
+        "file. In the file, ${VAR:default} takes a value from the environment.\n\n\b\n" + "\n".join(rows)
+    )
+
+
+@click.command(
+    "serve",
+    help="""Run a broker. Prints one line starting with 'ready' when clients may connect; logs go to standard
+    error. SIGTERM or Ctrl+C stops it cleanly, a second one at once.""",
+    epilog=_format_settings(),
+)
+@click.option("--config", metavar="FILE", help="YAML file with settings (default: $PENSTOCK_CONFIG, or none).")
+@click.option("--data-dir", metavar="DIR", help="Where logs and metadata are kept (default: ./data).")
+@click.option("--kafka", metavar="HOST:PORT", help="Listen for Kafka clients (default: 127.0.0.1:9092).")
+@click.option("--http", metavar="HOST:PORT", help="Answer health and metrics (default: 127.0.0.1:8080).")
+@click.option("--advertise", metavar="HOST:PORT", help="The Kafka address clients are told to use.")
+@click.option("--node-id", metavar="N", help="This broker's id (default: 1).")
+@click.option("--insecure", is_flag=True, help="Allow listeners beyond loopback, open to anyone.")
+@click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error (default: info).")
+@click.option("--log-format", metavar="FORM", help="text or json (default: text).")
+@click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
+def command(config: str | None, insecure: bool, assignments: tuple[str, ...], **flags: str | None) -> int:
+    given = _given_flags(flags, assignments)
+    if insecure:
+        given["insecure"] = settings.Given(True, "flag --insecure")
+    return serve(config, given)
+
+
+def serve(file: str | None, given: Mapping[str, settings.Given]) -> int:
     """Serve until told to stop; the result is the exit code."""
-    parsed = build_parser().parse_args(list(arguments))
     os.umask(0o077)  # records are nobody else's business on this machine
     gc.set_threshold(50_000, 20, 50)  # a collection costs every client its length; most objects here die by count
     try:
-        config = settings.load(file=parsed.config, flags=_given_flags(parsed))
+        config = settings.load(file=file, flags=given)
     except StartupError as error:
         return _refuse(error)
     logs.configure(config.logging.level, config.logging.format)
@@ -206,44 +241,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return factory
 
 
-def _given_flags(parsed: argparse.Namespace) -> dict[str, settings.Given]:
-    given = settings.read_assignments(parsed.set, "--set")
-    for name, (flag, key) in _FLAGS.items():
-        value = getattr(parsed, name)
+def _given_flags(given_words: Mapping[str, str | None], assignments: Sequence[str]) -> dict[str, settings.Given]:
+    given = settings.read_assignments(list(assignments), "--set")
+    for flag, key in _FLAGS.items():
+        value = given_words[flag[2:].replace("-", "_")]
         if value is not None:
             given[key] = settings.Given(value, f"flag {flag}")
-    if parsed.insecure:
-        given["insecure"] = settings.Given(True, "flag --insecure")
     return given
-
-
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="penstock serve",
-        description="Run a broker. Prints one line starting with 'ready' when clients may connect; logs go\n"
-        "to standard error. SIGTERM or Ctrl+C stops it cleanly, a second one at once.",
-        epilog=_format_settings(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--config", metavar="FILE", help="YAML file with settings (default: $PENSTOCK_CONFIG, or none)")
-    parser.add_argument("--data-dir", metavar="DIR", help="where logs and metadata are kept (default: ./data)")
-    parser.add_argument("--kafka", metavar="HOST:PORT", help="listen for Kafka clients (default: 127.0.0.1:9092)")
-    parser.add_argument("--http", metavar="HOST:PORT", help="answer health and metrics (default: 127.0.0.1:8080)")
-    parser.add_argument("--advertise", metavar="HOST:PORT", help="the Kafka address clients are told to use")
-    parser.add_argument("--node-id", metavar="N", help="this broker's id (default: 1)")
-    parser.add_argument("--insecure", action="store_true", help="allow listeners beyond loopback, open to anyone")
-    parser.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error (default: info)")
-    parser.add_argument("--log-format", metavar="FORM", help="text or json (default: text)")
-    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="any setting; may be repeated")
-    return parser
-
-
-def _format_settings() -> str:
-    width = max(len(setting.key) for setting in settings.SETTINGS)
-    rows = [f"  {setting.key:{width}}  {setting.purpose}" for setting in settings.SETTINGS]
-    rows.append(f"  {settings.TOPIC_PREFIX + '*':{width}}  any topic setting, such as retention.ms or flush")
-    return (
-        "Settings, as a flag (--set node.id=2), in the environment (PENSTOCK_NODE__ID=2) or in the file\n"
-        "(node: {id: 2}). A flag wins over the environment, that over the file. In the file, ${VAR:default}\n"
-        "takes a value from the environment.\n\n" + "\n".join(rows)
-    )

@@ -1,0 +1,73 @@
+"""`penstock context`: name the servers you work with, and choose one."""
+
+import os
+
+import click
+
+from penstock.cli.connection import read_properties
+from penstock.cli.contexts import Context, Contexts, complete_context
+from penstock.cli.output import note, output_option, print_table, show
+
+
+@click.group("context", help="Name the servers you work with, and choose one of them.")
+def command() -> None:
+    pass
+
+
+@command.command("list", help="Show all contexts; the current one has a star.")
+@output_option
+def list_contexts(output: str) -> None:
+    contexts = Contexts.load(os.environ)
+    known = sorted(contexts.by_name.items())
+    rows = [
+        {
+            "name": name,
+            "current": name == contexts.current,
+            "server": each.server,
+            "properties": sorted(each.properties),
+        }
+        for name, each in known
+    ]
+
+    def table() -> None:
+        star = {contexts.current: "*"}
+        cells = [
+            (star.get(name, ""), name, each.server, ", ".join(sorted(each.properties)) or None) for name, each in known
+        ]
+        print_table(cells, ["", "name", "server", "properties"])
+
+    show(rows, output, table)
+
+
+@command.command("add", help="Add a context, or change one. The first one becomes the current one.")
+@click.argument("name")
+@click.option("-s", "--server", required=True, metavar="HOST:PORT", help="The server, or several, with commas.")
+@click.option("-X", "properties", metavar="KEY=VALUE", multiple=True, help="A librdkafka property to use with it.")
+def add(name: str, server: str, properties: tuple[str, ...]) -> None:
+    contexts = Contexts.load(os.environ)
+    contexts.by_name[name] = Context(server, read_properties(properties))
+    contexts.current = contexts.current or name
+    contexts.save()
+    note(f"context {name} is {server}, in {contexts.path}")
+
+
+@command.command("use", help="Make a context the current one.")
+@click.argument("name", shell_complete=complete_context)
+def use(name: str) -> None:
+    contexts = Contexts.load(os.environ)
+    contexts.get(name)
+    contexts.current = name
+    contexts.save()
+    note(f"context {name} is now current")
+
+
+@command.command("remove", help="Forget a context.")
+@click.argument("name", shell_complete=complete_context)
+def remove(name: str) -> None:
+    contexts = Contexts.load(os.environ)
+    contexts.get(name)
+    del contexts.by_name[name]
+    if contexts.current == name:
+        contexts.current = None
+    contexts.save()
+    note(f"context {name} is gone")
