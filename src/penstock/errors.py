@@ -33,6 +33,7 @@ class Code(StrEnum):
     NOT_ENOUGH_REPLICAS = "not_enough_replicas"
     NOT_AVAILABLE = "not_available"
     LIMIT_EXCEEDED = "limit_exceeded"
+    NOT_ALLOWED = "not_allowed"
 
 
 _RETRIABLE = {

@@ -1,4 +1,4 @@
-"""Calls each log's upkeep when it is due: at once after a roll, else in a slow round over all logs."""
+"""Calls each log's upkeep when it is due: at once after a roll or a change, else in a slow round over all logs."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -11,6 +11,7 @@ from penstock.storage.log.upkeep import Upkeep
 
 _JUMP_MS = 3600 * 1000
 _FORGET_EVERY_MS = 10 * 60 * 1000
+_LOOKED_AT_ONCE = 200
 log_ = get_logger("storage")
 
 
@@ -32,37 +33,30 @@ class Caretaker:
         self._clock = clock
         self._logs = logs
         self._every_ms = every_ms
-        self._rolled: dict[str, Log] = {}
+        self._wanted: dict[str, Log] = {}
         self._wake = asyncio.Event()
-        self._hurried = False
         self._offset_ms = clock.now_ms() - int(clock.monotonic() * 1000)
         self._alarmed = False
         self._forgot_ms = 0
 
-    def rolled(self, log: Log) -> None:
-        """A log has a segment to seal."""
-        self._rolled[log.directory] = log
-        self._wake.set()
-
-    def hurry(self) -> None:
-        """Look at every log now: a setting has changed."""
-        self._hurried = True
+    def look_at(self, log: Log) -> None:
+        """A log has a segment to seal, or other settings than before: do not wait for the round."""
+        self._wanted[log.directory] = log
         self._wake.set()
 
     async def run(self) -> None:
         next_round = self._clock.monotonic()
         while True:
-            if self._hurried or self._clock.monotonic() >= next_round:
+            if self._clock.monotonic() >= next_round:
                 next_round = self._clock.monotonic() + self._every_ms / 1000
-                self._hurried = False
                 await self._round()
             # Not wait_for: until Python 3.12 it may swallow the cancellation that ends this task.
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, next_round - self._clock.monotonic())):
                     await self._wake.wait()
             self._wake.clear()
-            rolled, self._rolled = self._rolled, {}
-            for log in rolled.values():
+            wanted, self._wanted = self._wanted, {}
+            for log in wanted.values():
                 await self._upkeep.tend(log, self._steady_now_ms(), log.visible_end)
 
     async def _round(self) -> None:
@@ -70,7 +64,9 @@ class Caretaker:
         forget = now_ms - self._forgot_ms >= _FORGET_EVERY_MS
         if forget:
             self._forgot_ms = now_ms
-        for log, settled in list(self._logs()):
+        for at, (log, settled) in enumerate(list(self._logs())):
+            if at % _LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)  # let others have the loop: there may be ten thousand logs
             if forget:
                 log.state.producers.expire(now_ms)
             if self._upkeep.is_due(log, now_ms) and not log.closed:

@@ -17,6 +17,7 @@ import orjson
 
 from penstock.engine.caretaker import Caretaker
 from penstock.engine.offset_lookup import Found, find_by_time, find_largest_time
+from penstock.engine.opener import Opener
 from penstock.engine.partition import Partition
 from penstock.engine.producer_ids import ProducerIds
 from penstock.engine.topic_config import check_settings, make_config
@@ -82,9 +83,11 @@ class Engine:
         self._committer = Committer(disk, clock, stats, fail)
         self._shelf = Shelf(disk, clock, stats, FilePool(disk), self._committer, self._tasks, fail)
         self._upkeep = Upkeep(self._shelf)
+        self.opener = Opener(disk, self._tasks)
         self._caretaker = Caretaker(self._upkeep, clock, self._open_logs, upkeep_ms)
         self._changing = asyncio.Lock()
         self._emptying = asyncio.Lock()
+        self._stopping = False
 
     # --- life
 
@@ -107,6 +110,11 @@ class Engine:
 
     async def stop(self) -> None:
         """Stop cleanly: everything synced, cards saved, the mark left behind."""
+        self._stopping = True
+        async with self._changing:  # what is being made is undone, and nothing new begins
+            await self._stop()
+
+    async def _stop(self) -> None:
         logs = [log for log, _ in self._open_logs()]
         for log in logs:
             log.closed = True
@@ -200,6 +208,7 @@ class Engine:
         if partitions == -1:
             partitions = self.default_partitions
         async with self._changing:
+            self._check_running()
             if self.topics.get(name) is not None:
                 raise PenstockError(Code.TOPIC_EXISTS, f"topic {name!r} exists already")
             self._check_count(name, partitions, 0)
@@ -275,15 +284,21 @@ class Engine:
             topic.config = config
             for partition in topic.partitions:
                 partition.use_config(config)
-            self._caretaker.hurry()
+                if partition.log is not None:
+                    self._caretaker.look_at(partition.log)
             if config.log.flush is not Flush.OS:  # what was left to the system until now keeps the new promise
                 await asyncio.gather(*(self._committer.commit(part.log) for part in topic.partitions if part.log))
 
     async def _stored(self, topic: Topic) -> Entry:
+        self._check_running()
         entry = await self._store.get(TOPICS + topic.name)
         if entry is None or self.topics.get_by_id(topic.topic_id) is None:
             raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} is unknown")
         return entry
+
+    def _check_running(self) -> None:
+        if self._stopping:
+            raise PenstockError(Code.NOT_AVAILABLE, "the broker stops")
 
     def _check_count(self, name: str, count: int, before: int) -> None:
         """Whether a topic of `before` partitions may have `count`."""
@@ -302,6 +317,9 @@ class Engine:
     ) -> PenstockError:
         """Take away what a creation made, so that nothing of it is found by the next one; the error to raise."""
         in_the_way = isinstance(error, OSError) and error.errno == errno.EEXIST  # then it is not ours to take away
+        if isinstance(error, PenstockError) and error.code is Code.STORAGE_FAILED:
+            self._fail(error)  # the store may have kept it or not: the next start knows
+            return error
         try:
             if not in_the_way:
                 await self._disk.run(remove)
@@ -326,19 +344,26 @@ class Engine:
             topic.partitions.append(partition)
 
     def _make_logs(self, name: str, record: TopicRecord, first: int) -> list[Recovered]:
+        """Directories and empty logs from partition `first` on, some hundred to a sync round."""
         config = make_config(record.settings, self.topic_defaults)
-        made = []
-        for index in range(first, record.partitions):
-            path = self._directory.create_partition(name, record.topic_id, index)
-            recovered = recover(self._disk, path, config.log, self._clock.now_ms())
-            recovered.state.epochs.note(record.leader_epoch, 0)
-            save_all(self._disk, {f"{path}/state": recovered.state.encode()})
-            made.append(recovered)
+        made: list[Recovered] = []
+        for at in range(first, record.partitions, _OPENED_AT_ONCE):
+            if self._stopping:
+                raise PenstockError(Code.NOT_AVAILABLE, f"the broker stops; topic {name!r} stays as it was")
+            indexes = range(at, min(at + _OPENED_AT_ONCE, record.partitions))
+            states = {}
+            for path in self._directory.create_partitions(name, record.topic_id, indexes):
+                recovered = recover(self._disk, path, config.log, self._clock.now_ms())
+                recovered.state.epochs.note(record.leader_epoch, 0)
+                states[f"{path}/state"] = recovered.state.encode()
+                made.append(recovered)
+            save_all(self._disk, states)
         return made
 
     async def delete_topic(self, topic: Topic) -> None:
         """Delete a topic and its records. Raises PenstockError UNKNOWN_TOPIC if it is gone already."""
         async with self._changing:
+            self._check_running()
             if self.topics.get_by_id(topic.topic_id) is None:
                 raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} is unknown")
             intent = orjson.dumps({"topic": topic.name, "id": str(topic.topic_id)})
@@ -417,10 +442,10 @@ class Engine:
         self.stats.cut_bytes += recovered.cut_bytes
         path = self._directory.log_path(partition.topic, partition.index)
         log = Log(name, path, partition.config.log, self._shelf, recovered.state, recovered.segments)
-        log.on_rolled = lambda: self._caretaker.rolled(log)
+        log.on_rolled = lambda: self._caretaker.look_at(log)
         partition.use(log)
         if log.unsealed:
-            self._caretaker.rolled(log)
+            self._caretaker.look_at(log)
         return log
 
     # --- offsets
@@ -435,6 +460,8 @@ class Engine:
     async def delete_records(self, partition: Partition, offset: int) -> int:
         """Move the log start up to `offset` (-1: the high watermark); returns where it is then."""
         log = partition.opened()
+        if not partition.config.deletes:
+            raise PenstockError(Code.NOT_ALLOWED, f"{log.name} is compacted: cleanup.policy has no delete")
         target = partition.high_watermark if offset == -1 else offset
         if not 0 <= target <= partition.high_watermark:
             raise PenstockError(

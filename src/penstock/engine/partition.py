@@ -8,7 +8,6 @@ from penstock.engine.waiters import Waiters
 from penstock.errors import Code, PenstockError
 from penstock.ports.clock import Clock
 from penstock.records.batch import NO_TIMESTAMP, Header, check_produced, patch_append_time
-from penstock.records.rewrite import rewrite
 from penstock.storage.log.log import Appended, Log
 from penstock.storage.log.segment import FileSlice
 
@@ -31,6 +30,7 @@ class Partition:
         "leader_epoch",
         "log",
         "offline",
+        "opening",
         "topic",
         "topic_id",
         "waiters",
@@ -47,6 +47,8 @@ class Partition:
         self.log: Log | None = None
         self.offline: PenstockError | None = None
         """Why this partition cannot be used, while the others can."""
+        self.opening = 0
+        """Batches that are being opened, or wait for it."""
         self.high_watermark = 0
         self.waiters = Waiters()
         self._clock = clock
@@ -61,6 +63,7 @@ class Partition:
         self.config = config
         if self.log is not None:
             self.log.use_options(config.log)
+            self._advance()  # with flush=commit no more, nobody waits for a sync
 
     def opened(self) -> Log:
         """The log. Raises PenstockError when the partition is not available."""
@@ -78,10 +81,20 @@ class Partition:
     def append(self, batch: memoryview, acks: int, *, zstd_allowed: bool = True) -> Appended:
         """Check a client's batch and append it; it must be writable, and is patched in place.
 
+        Not for a partition that `opens_batches`: those go through the engine's `opener`.
+
         Raises:
             PenstockError: per partition; nothing was appended.
         """
-        log = self.log if self.log is not None else self.opened()
+        return self.append_checked(batch, self.check(batch, acks, zstd_allowed=zstd_allowed))
+
+    @property
+    def opens_batches(self) -> bool:
+        """Whether the next batch has to be opened first, or to wait its turn behind one that has."""
+        return self.config.opens_batches or self.opening > 0
+
+    def check(self, batch: memoryview, acks: int, *, zstd_allowed: bool = True) -> Header:
+        """Whether a client's batch may be appended, as far as one can tell unopened. Raises PenstockError."""
         config = self.config
         if len(batch) > config.max_message_bytes:
             raise self._too_large(batch)
@@ -93,11 +106,15 @@ class Partition:
         header = check_produced(batch, zstd_allowed=zstd_allowed)
         if header.is_transactional:
             raise PenstockError(Code.UNSUPPORTED_VERSION, "transactional batches: there are no transactions yet")
-        if config.opens_batches:
-            batch, header = rewrite(batch, header, config.codec, keyed=config.compacts)
-            if len(batch) > config.max_message_bytes:
-                raise self._too_large(batch)
+        return header
+
+    def append_checked(self, batch: memoryview, header: Header) -> Appended:
+        """Stamp a checked batch with its time and append it. Raises PenstockError; nothing was appended then."""
+        log = self.log if self.log is not None else self.opened()
+        config = self.config
         append_time = -1
+        if len(batch) > config.max_message_bytes:  # it may have grown when it was opened
+            raise self._too_large(batch)
         if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
             append_time = self._clock.now_ms()
             header = patch_append_time(batch, header, append_time)

@@ -1,5 +1,6 @@
 """A topic's settings under Kafka's names: each with its type, default, bounds and one line of documentation."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -12,6 +13,7 @@ from penstock.storage.log.options import Flush, LogOptions
 _DAY_MS = 24 * 3600 * 1000
 _FOREVER = (1 << 63) - 1
 _INT32 = (1 << 31) - 1
+_LONGEST_NAME = 60
 
 
 class TimestampType(StrEnum):
@@ -32,10 +34,9 @@ class Setting:
 
 def _whole(low: int, high: int = _FOREVER) -> Callable[[str], int]:
     def check(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            raise ValueError("a whole number") from None
+        if not re.fullmatch(r"-?[0-9]{1,19}", text):
+            raise ValueError("a whole number")
+        value = int(text)
         if not low <= value <= high:
             raise ValueError(f"a whole number from {low} to {high}")
         return value
@@ -211,6 +212,7 @@ class TopicConfig:
     codec: Codec | None
     """What batches are recompressed to; None leaves them as they were sent."""
     compacts: bool
+    deletes: bool
     opens_batches: bool
     """Whether a batch must be opened before it is appended, which costs per record."""
 
@@ -220,9 +222,9 @@ def check_settings(given: Mapping[str, str]) -> None:
     for name, text in given.items():
         setting = SETTINGS.get(name)
         if setting is None:
-            near = get_close_matches(name, SETTINGS, 1)
+            near = get_close_matches(name[:_LONGEST_NAME], SETTINGS, 1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(SETTINGS)}"
-            raise PenstockError(Code.INVALID_CONFIG, f"topic setting {name!r} is unknown; {hint}")
+            raise PenstockError(Code.INVALID_CONFIG, f"topic setting {name[:_LONGEST_NAME]!r} is unknown; {hint}")
         try:
             setting.check(text)
         except ValueError as error:
@@ -255,5 +257,6 @@ def make_config(given: Mapping[str, str], defaults: Mapping[str, str]) -> TopicC
         min_insync_replicas=number["min.insync.replicas"],
         codec=codec,
         compacts=compacts,
+        deletes=deletes,
         opens_batches=compacts or codec is not None,
     )

@@ -78,6 +78,10 @@ class Disk(Protocol):
         """Create a directory and its parents, durably (each parent is synced)."""
         ...
 
+    def make_dir(self, path: str) -> None:
+        """Create one directory if it is not there; durable after `sync_dir` of its parent."""
+        ...
+
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted; empty if the directory does not exist."""
         ...
@@ -95,6 +99,10 @@ class Disk(Protocol):
     def remove_tree(self, path: str) -> None: ...
 
     def sync_dir(self, path: str) -> None: ...
+
+    def sync_dirs(self, paths: Sequence[str]) -> None:
+        """The same for several, in no order; many cost no more than a few."""
+        ...
 
     def sync_files(self, files: Sequence[File]) -> None:
         """Make the contents of all `files` durable. A failure means none of them may be trusted to be."""

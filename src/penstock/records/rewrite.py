@@ -8,7 +8,9 @@ from penstock.records.compression import Codec, CompressionError, compress, deco
 from penstock.records.record import RecordError, iterate
 
 LARGEST_OPENED_BYTES = 16 << 20
-"""What a batch may open to: the event loop waits for it, and producers send a megabyte at most."""
+"""What a batch may open to: producers gather a megabyte at most, a bomb of a few kilobytes opens to gigabytes."""
+MOST_RECORDS = 500_000
+"""What a batch may hold when each of its records is looked at."""
 
 
 def rewrite(batch: memoryview, header: Header, codec: Codec | None, *, keyed: bool) -> tuple[memoryview, Header]:
@@ -19,8 +21,7 @@ def rewrite(batch: memoryview, header: Header, codec: Codec | None, *, keyed: bo
         keyed: whether every record needs a key.
 
     Raises:
-        PenstockError: INVALID_BATCH when it cannot be opened or a key is missing, BATCH_TOO_LARGE when it opens to
-            more than `LARGEST_OPENED_BYTES`.
+        PenstockError: INVALID_BATCH when it cannot be opened within the limits above, or a key is missing.
     """
     recompress = codec is not None and codec != header.codec
     if not recompress and not keyed:
@@ -59,6 +60,8 @@ def _open(batch: memoryview, header: Header) -> bytes | memoryview:
 
 
 def _check_keys(section: bytes | memoryview, count: int) -> None:
+    if count > MOST_RECORDS:
+        raise PenstockError(Code.INVALID_BATCH, f"{count} records in one batch; a compacted topic takes {MOST_RECORDS}")
     try:
         for at, record in enumerate(iterate(section, count)):
             if record.key is None:

@@ -164,8 +164,8 @@ class Broker:
             await self._http.stop()
         if self._store is not None:
             await self._store.close()
+        self._disk.close()  # threads may still write: the directory is ours until they have ended
         self._directory.release()
-        self._disk.close()
 
     def gauges(self) -> dict[str, float]:
         engine = self._engine

@@ -72,5 +72,4 @@ def save_all(disk: Disk, contents: dict[str, bytes]) -> None:
             file.close()
     for path in contents:
         disk.rename(path + _TEMPORARY, path)
-    for directory in sorted({path.rpartition("/")[0] for path in contents}):
-        disk.sync_dir(directory)
+    disk.sync_dirs(sorted({path.rpartition("/")[0] for path in contents}))

@@ -9,6 +9,7 @@ logs/~removed/              logs of deleted topics on their way out
 """
 
 import errno
+from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -38,6 +39,7 @@ class DataDirectory:
         self._disk = disk
         self.path = path
         self._lock: DirectoryLock | None = None
+        self._removals = 0
 
     @property
     def metadata_path(self) -> str:
@@ -73,25 +75,34 @@ class DataDirectory:
     def log_path(self, topic: str, partition: int) -> str:
         return f"{self.path}/logs/{topic}/{partition}"
 
-    def create_partition(self, topic: str, topic_id: UUID, partition: int) -> str:
-        """Make a partition's directory and name its owner, durably. Harmless when it is there already.
+    def create_partitions(self, topic: str, topic_id: UUID, indexes: Iterable[int]) -> list[str]:
+        """Make partitions' directories and name their owner, durably. Harmless for those that are there already.
 
         Raises:
             OSError: another topic's is in the way; taking it over would mix their records.
         """
-        path = self.log_path(topic, partition)
-        if self._disk.exists(f"{path}/partition.meta"):
-            owner = self._owner(topic, partition)
-            if owner is None or owner.topic_id != topic_id:
-                raise OSError(errno.EEXIST, "holds another topic's records", path)
-        else:
-            self._disk.make_dirs(path)
-            note = orjson.dumps({"topic": topic, "topic_id": str(topic_id), "partition": partition})
-            checked_file.save(self._disk, f"{path}/partition.meta", b"part", 1, note)
-            # A creation cut short may have left these names unsynced, and `make_dirs` passes over what is there.
-            self._disk.sync_dir(f"{self.path}/logs/{topic}")
-            self._disk.sync_dir(f"{self.path}/logs")
-        return path
+        paths, notes = [], {}
+        for index in indexes:
+            path = self.log_path(topic, index)
+            paths.append(path)
+            if self._disk.exists(f"{path}/partition.meta"):
+                owner = self._owner(topic, index)
+                if owner is None or owner.topic_id != topic_id:
+                    raise OSError(errno.EEXIST, "holds another topic's records", path)
+            else:
+                note = orjson.dumps({"topic": topic, "topic_id": str(topic_id), "partition": index})
+                notes[f"{path}/partition.meta"] = checked_file.encode(b"part", 1, note)
+        if notes:
+            self._disk.make_dirs(f"{self.path}/logs/{topic}")
+            for path in notes:
+                self._disk.make_dir(path.removesuffix("/partition.meta"))
+            checked_file.save_all(self._disk, notes)
+            # A creation cut short may have left these names unsynced, and making what is there passes over it.
+            self._disk.sync_dirs([f"{self.path}/logs/{topic}", f"{self.path}/logs"])
+        return paths
+
+    def create_partition(self, topic: str, topic_id: UUID, index: int) -> str:
+        return self.create_partitions(topic, topic_id, [index])[0]
 
     def partitions(self) -> list[PartitionDirectory]:
         """Every partition directory and its owner. Raises `StartupError` when one cannot be told."""
@@ -111,8 +122,11 @@ class DataDirectory:
         return [partition for partition in partitions if self._has_records(partition.path)]
 
     def _has_records(self, path: str) -> bool:
+        """Whether a partition holds records or ever did: a later segment's name is the offset it begins with."""
         for name in self._disk.list_dir(path):
             if name.endswith(".log"):
+                if name.strip("0") not in (".log", "next.log"):
+                    return True
                 file = self._disk.open(f"{path}/{name}")
                 try:
                     if file.size() > 0:
@@ -127,7 +141,7 @@ class DataDirectory:
         shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
         return StartupError(
             f"{self.path}/logs holds {len(unknown)} partitions ({shown}) that {self.metadata_path} knows nothing of: "
-            f"its metadata is lost or from another broker. Nothing was changed. Restore {self.metadata_path} from a "
+            f"its metadata is lost or from another broker. No record was touched. Restore {self.metadata_path} from a "
             "backup, or move those topic directories out of logs/ to go on without them"
         )
 
@@ -168,10 +182,8 @@ class DataDirectory:
             owner = self._owner(topic, int(name))
             if owner is not None and owner.topic_id != topic_id:
                 continue
-            target = f"{removed}/{topic_id}-{name}"
-            if self._disk.exists(target):
-                self._disk.remove_tree(target)
-            self._disk.rename(f"{parent}/{name}", target)
+            self._removals += 1  # an earlier one of this partition may be on its way out still
+            self._disk.rename(f"{parent}/{name}", f"{removed}/{topic_id}-{name}-{self._removals}")
             moved = True
         if moved:
             self._disk.sync_dir(parent)

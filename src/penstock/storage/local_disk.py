@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 from typing_extensions import Buffer
@@ -98,6 +99,10 @@ class LocalFile:
         self.close()
 
 
+def _open_directory(path: str) -> int:
+    return os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
 class _FileLock:
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -129,6 +134,10 @@ class LocalDisk:
         os.makedirs(path, 0o700, exist_ok=True)
         self.sync_dir(parent)
 
+    def make_dir(self, path: str) -> None:
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+
     def list_dir(self, path: str) -> list[str]:
         try:
             return sorted(os.listdir(path))
@@ -151,18 +160,28 @@ class LocalDisk:
         shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = _open_directory(path)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
+    def sync_dirs(self, paths: Sequence[str]) -> None:
+        one_per_device = {os.stat(path).st_dev: path for path in paths} if len(paths) >= _SYNCFS_FROM_FILES else {}
+        fds = [_open_directory(path) for path in one_per_device.values()]
+        try:
+            if fds and all(map(self._syncfs_works, fds)):
+                self._syncfs(fds)
+                return
+        finally:
+            for fd in fds:
+                os.close(fd)
+        for path in paths:
+            self.sync_dir(path)
+
     def sync_files(self, files: Sequence[File]) -> None:
         if len(files) >= _SYNCFS_FROM_FILES and all(self._syncfs_works(file.fileno()) for file in files):
-            for fd in self._one_per_device(files):
-                if self._libc.syncfs(fd) != 0:
-                    code = ctypes.get_errno()
-                    raise OSError(code, os.strerror(code), "syncfs")
+            self._syncfs([file.fileno() for file in files])
         elif len(files) >= _THREADS_FROM_FILES:
             list(self._sync_threads.map(os.fdatasync, [file.fileno() for file in files]))
         else:
@@ -195,12 +214,13 @@ class LocalDisk:
         self._first_thread.shutdown(wait=True)
         self._sync_threads.shutdown(wait=True)
 
-    def _one_per_device(self, files: Sequence[File]) -> list[int]:
-        by_device: dict[int, int] = {}
-        for file in files:
-            fd = file.fileno()
-            by_device.setdefault(os.fstat(fd).st_dev, fd)
-        return list(by_device.values())
+    def _syncfs(self, fds: Sequence[int]) -> None:
+        """Sync the file system of each descriptor, once."""
+        one_per_device = {os.fstat(fd).st_dev: fd for fd in fds}
+        for fd in one_per_device.values():
+            if self._libc.syncfs(fd) != 0:
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code), "syncfs")
 
     def _syncfs_works(self, fd: int) -> bool:
         device = os.fstat(fd).st_dev

@@ -140,6 +140,12 @@ class FaultyDisk:
         if not isinstance(self._tree.find(path), DirectoryNode):
             self._apply(lambda: self._tree.make_dirs(path))
 
+    def make_dir(self, path: str) -> None:
+        self._begin("make_dir", path)
+        if self._tree.find(path) is None:
+            directory, name = self._tree.parent(path)
+            self._apply(lambda: self._tree.change((directory, name, DirectoryNode())))
+
     def list_dir(self, path: str) -> list[str]:
         self._begin("list_dir", path)
         return [] if self._tree.find(path) is None else sorted(self._tree.directory(path).names)
@@ -174,6 +180,10 @@ class FaultyDisk:
             self._tree.sync_directory(directory, keep)
             self._die()
         self._tree.sync_directory(directory)
+
+    def sync_dirs(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.sync_dir(path)
 
     def sync_files(self, files: Sequence[File]) -> None:
         self._check_alive()

@@ -1,11 +1,22 @@
 """Topics that grow, and settings that act from the moment they are changed."""
 
+import asyncio
 import errno
 from collections.abc import Mapping
 
 import orjson
 import pytest
-from tests.simulated_broker import append, batch_of, produce, read_all, running, virtual, wait_for
+from tests.simulated_broker import (
+    Broker,
+    append,
+    batch_of,
+    produce,
+    read_all,
+    running,
+    until_visible,
+    virtual,
+    wait_for,
+)
 from tests.unit.engine.test_engine import Machine, some_records, values
 
 from penstock.engine.engine import MAX_PARTITIONS
@@ -13,6 +24,7 @@ from penstock.engine.topics import GROWING
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.records.build import build_batch
 from penstock.records.compression import Codec
+from penstock.storage.log.log import Appended
 
 
 def setting(**changes: str) -> object:
@@ -81,6 +93,57 @@ async def test_a_full_disk_leaves_nothing_of_a_growth() -> None:
         await broker.engine.create_partitions(topic, 4)
         assert machine.disk.list_dir("data/logs/t") == ["0", "1", "2", "3"]
         await some_records(broker)
+
+
+@virtual
+async def test_a_full_disk_stays_harmless_when_the_client_tries_again() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        topic = await broker.engine.create_topic("t", 1)
+        for _ in range(5):
+            machine.disk.fail("write_at", errno.ENOSPC, path_contains="t/3/")
+            assert (await refused(broker.engine.create_partitions(topic, 4))).code is Code.STORAGE_FULL
+        await wait_for(lambda: machine.disk.list_dir("data/logs/~removed") == [])
+
+
+@virtual
+async def test_a_growth_in_doubt_stops_the_broker_and_is_decided_by_the_next() -> None:
+    machine = Machine()
+    broker = machine.broker()
+    await broker.start()
+    topic = await broker.engine.create_topic("t", 1)
+    transact = machine.store.transact
+
+    async def kept_but_unsaid(**changes: object) -> int:
+        revision = await transact(**changes)  # type: ignore[arg-type]
+        if "expect" in changes:
+            raise PenstockError(Code.STORAGE_FAILED, "input/output error")
+        return revision
+
+    machine.store.transact = kept_but_unsaid  # type: ignore[assignment, method-assign]
+    assert (await refused(broker.engine.create_partitions(topic, 3))).code is Code.STORAGE_FAILED
+    assert len(broker.failures) == 1
+    machine.store.transact = transact  # type: ignore[method-assign]
+    machine.disk = machine.disk.abandon()
+    async with running(machine.broker()) as broker:
+        found = broker.engine.topics.get("t")
+        assert found is not None
+        assert [partition.offline for partition in found.partitions] == [None] * 3
+
+
+@virtual
+async def test_a_stop_does_not_wait_for_a_long_growth() -> None:
+    machine = Machine()
+    broker = machine.broker()
+    await broker.start()
+    topic = await broker.engine.create_topic("t", 1)
+    growth = asyncio.ensure_future(broker.engine.create_partitions(topic, 20))
+    await asyncio.sleep(0)
+    stop = asyncio.ensure_future(broker.stop())
+    assert (await refused(growth)).code is Code.NOT_AVAILABLE
+    await stop
+    async with running(machine.broker()) as broker:
+        assert machine.disk.list_dir("data/logs/t") == ["0"]
 
 
 @virtual
@@ -183,8 +246,20 @@ async def test_flush_acts_at_once_both_ways() -> None:
         append(partition, batch_of([b"waits"], broker.clock))
         assert partition.high_watermark == 1
         await broker.engine.alter_topic(topic, setting(flush="os"))
-        append(partition, batch_of([b"seen"], broker.clock))
-        assert partition.high_watermark == 3
+        assert partition.high_watermark == 2  # nobody waits for a sync any more
+
+
+@virtual
+async def test_a_shorter_interval_does_not_wait_for_the_longer_one() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        topic = await broker.engine.create_topic("t", 1, {"flush": "interval", "flush.ms": "3600000"})
+        log = broker.partition("t").opened()
+        append(broker.partition("t"), batch_of([b"old"], broker.clock))
+        await broker.engine.alter_topic(topic, setting(flush_ms="100"))
+        assert log.durable_end == 1
+        append(broker.partition("t"), batch_of([b"new"], broker.clock))
+        await wait_for(lambda: log.durable_end == 2, 1.0)
 
 
 @virtual
@@ -201,6 +276,15 @@ async def test_limits_and_times_act_on_the_next_batch() -> None:
         assert append(partition, batch_of([b"."], broker.clock)).timestamp == broker.clock.now_ms()
 
 
+async def opened(broker: Broker, batch: bytes) -> Appended | PenstockError:
+    """What comes of a batch that its topic wants opened."""
+    partition = broker.partition("t")
+    done = asyncio.get_running_loop().create_future()
+    view = memoryview(bytearray(batch))
+    broker.engine.opener.append(partition, view, partition.check(view, -1), done.set_result)
+    return await done  # type: ignore[no-any-return]
+
+
 @virtual
 async def test_batches_are_kept_in_the_topics_codec() -> None:
     machine = Machine()
@@ -209,13 +293,46 @@ async def test_batches_are_kept_in_the_topics_codec() -> None:
         partition = broker.partition("t")
         sent = [b"%d" % number * 50 for number in range(30)]
         wanted = []
-        for name, codec in (("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4), ("uncompressed", 0), ("producer", 2)):
+        for name, codec in (("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4), ("uncompressed", 0)):
             await broker.engine.alter_topic(topic, setting(compression_type=name))
-            await produce(partition, batch_of(sent, broker.clock, codec=Codec.SNAPPY))
+            assert partition.opens_batches
+            done = await opened(broker, batch_of(sent, broker.clock, codec=Codec.SNAPPY))
+            assert isinstance(done, Appended)
             wanted.append(codec)
+        await broker.engine.alter_topic(topic, setting(compression_type="producer"))
+        assert not partition.opens_batches
+        await until_visible(partition, partition.opened().end_offset - 1)
         batches = await read_all(partition)
         assert [batch.header.codec for batch in batches] == wanted
         assert all([value for _, value in batch.records] == sent for batch in batches)
+
+
+@virtual
+async def test_a_batch_never_overtakes_one_that_is_being_opened() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        topic = await broker.engine.create_topic("t", 1, {"compression.type": "gzip"})
+        partition = broker.partition("t")
+        first = asyncio.ensure_future(opened(broker, batch_of([b"first"], broker.clock)))
+        await asyncio.sleep(0)
+        await broker.engine.alter_topic(topic, setting(compression_type="producer"))
+        assert partition.opens_batches or first.done()
+        second = await opened(broker, batch_of([b"second"], broker.clock))
+        results = [await first, second]
+        assert [each.base_offset for each in results if isinstance(each, Appended)] == [0, 1]
+        assert not partition.opens_batches
+
+
+@virtual
+async def test_what_waits_to_be_opened_is_bounded() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        await broker.engine.create_topic("t", 1, {"compression.type": "lz4"})
+        batch = batch_of([b"." * (8 << 20)], broker.clock)
+        results = await asyncio.gather(*(opened(broker, batch) for _ in range(9)), return_exceptions=True)
+        refusals = [each for each in results if not isinstance(each, Appended)]
+        assert len(refusals) == 2 and all("send again later" in str(each) for each in refusals)
+        assert isinstance(await opened(broker, batch), Appended)
 
 
 @virtual
@@ -225,9 +342,9 @@ async def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
         topic = await broker.engine.create_topic("t")
         partition = broker.partition("t")
         await broker.engine.alter_topic(topic, setting(cleanup_policy="delete,compact"))
-        with pytest.raises(PenstockError, match="record 1 of the batch has no key") as caught:
-            append(partition, bytearray(build_batch([(b"k", b"", [], 0), (None, b"", [], 0)], codec=Codec.LZ4)))
-        assert caught.value.code is Code.INVALID_BATCH
+        batch = build_batch([(b"k", b"", [], 0), (None, b"", [], 0)], codec=Codec.LZ4)
+        refusal = await opened(broker, batch)
+        assert isinstance(refusal, PenstockError) and refusal.code is Code.INVALID_BATCH
+        assert "record 1 of the batch has no key" in str(refusal)
         assert partition.opened().end_offset == 0
-        await some_records_with_keys(broker, 3)
-        assert partition.opened().end_offset == 3
+        assert isinstance(await opened(broker, build_batch([(b"k", b"v", [], 0)])), Appended)

@@ -95,6 +95,13 @@ def schema_of(api: str, version: int, direction: str) -> Schema:
     return _compile(getattr(module, name))
 
 
+def element_of(schema: Schema, array: str) -> Schema:
+    """The schema of the elements of an array field."""
+    entity = next(field.entity for field in schema.fields if field.name == array)
+    assert entity is not None
+    return entity
+
+
 @cache
 def _compile(entity: type) -> Schema:
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
@@ -252,7 +259,10 @@ def decode(schema: Schema, data: memoryview, position: int = 0) -> Message:
 
 
 def encode(schema: Schema, values: Mapping[str, Any]) -> bytes:
-    """A message body from the fields of any version; missing ones get their default."""
+    """A message body from the fields of any version; missing ones get their default.
+
+    An element of an array may be bytes that `element_of` that array encoded: a long answer is made piece by piece.
+    """
     out = bytearray()
     _encode_message(out, schema, values)
     return bytes(out)
@@ -294,6 +304,9 @@ def _encode_value(out: bytearray, field: Field, value: Any, flexible: bool) -> N
         out += number.pack(value)
     elif kind == "entity":
         assert field.entity is not None
+        if isinstance(value, bytes):  # encoded already
+            out += value
+            return
         if field.nullable and not field.array:
             out += b"\xff" if value is None else b"\x01"
             if value is None:

@@ -112,7 +112,7 @@ class Log:
         self._shelf = shelf
         self._rolling = False
         self._roll_task: asyncio.Task[None] | None = None
-        self._flush_timer = False
+        self._flush_timer: asyncio.TimerHandle | None = None
         self._unsynced: list[Segment] = []
 
     @property
@@ -137,6 +137,9 @@ class Log:
         An `acks=all` that waits for a sync is answered by what the settings promise when its answer is due.
         """
         self.options = options
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
         if options.flush is not Flush.OS:
             self._shelf.committer.request(self)
 
@@ -207,13 +210,13 @@ class Log:
         if self.options.flush is Flush.COMMIT:
             self._shelf.committer.request(self)
         else:
-            if self.options.flush is Flush.INTERVAL and not self._flush_timer:
-                self._flush_timer = True
-                asyncio.get_running_loop().call_later(self.options.flush_ms / 1000, self._flush_due)
+            if self.options.flush is Flush.INTERVAL and self._flush_timer is None:
+                loop = asyncio.get_running_loop()
+                self._flush_timer = loop.call_later(self.options.flush_ms / 1000, self._flush_due)
             self.on_visible()
 
     def _flush_due(self) -> None:
-        self._flush_timer = False
+        self._flush_timer = None
         self._shelf.committer.request(self)
 
     def _write_failed(self, error: OSError) -> PenstockError:

@@ -7,7 +7,6 @@ from collections import Counter
 
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.configs import find_topic
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
@@ -17,12 +16,14 @@ API = Api(37, "create_partitions", 0, 3)
 async def handle(context: Context, request: Message, version: int) -> Fields:
     named = Counter(topic.name for topic in request.topics)
     results = []
-    for wanted in request.topics:
+    for wanted in {topic.name: topic for topic in request.topics}.values():
         code, text = errors.NONE, None
         try:
             if named[wanted.name] > 1:
                 raise PenstockError(Code.INVALID_REQUEST, f"topic {wanted.name!r} is named twice in one request")
-            topic = find_topic(context, wanted.name)
+            topic = context.engine.topics.get(wanted.name)
+            if topic is None:
+                raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {wanted.name!r} is unknown")
             _check_assignments(context, wanted, wanted.count - len(topic.partitions))
             await context.engine.create_partitions(topic, wanted.count, validate_only=request.validate_only)
         except PenstockError as error:

@@ -13,17 +13,18 @@ API = Api(21, "delete_records", 0, 2)
 async def handle(context: Context, request: Message, version: int) -> Fields:
     topics = []
     for topic in request.topics:
+        offsets = {wanted.partition_index: wanted.offset for wanted in topic.partitions}  # the last one counts
         # All at once: each waits for a sync, which one round does for all of them.
-        results = await asyncio.gather(*(_delete(context, topic.name, part) for part in topic.partitions))
+        results = await asyncio.gather(*(_delete(context, topic.name, *each) for each in offsets.items()))
         topics.append({"name": topic.name, "partitions": results})
     return {"throttle_time": 0, "topics": topics}
 
 
-async def _delete(context: Context, name: str, wanted: Message) -> Fields:
+async def _delete(context: Context, name: str, index: int, offset: int) -> Fields:
     code, low_watermark = errors.NONE, -1
     try:
-        partition = context.engine.topics.partition(name, wanted.partition_index)
-        low_watermark = await context.engine.delete_records(partition, wanted.offset)
+        partition = context.engine.topics.partition(name, index)
+        low_watermark = await context.engine.delete_records(partition, offset)
     except PenstockError as error:
         code = errors.kafka_code(error)
-    return {"partition_index": wanted.partition_index, "low_watermark": low_watermark, "error_code": code}
+    return {"partition_index": index, "low_watermark": low_watermark, "error_code": code}

@@ -5,6 +5,8 @@ Version notes: 1 synonyms; 3 types and documentation; 4 flexible.
 Not here: broker loggers. Groups and client metrics have no settings, so theirs is an empty list.
 """
 
+import asyncio
+
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.configs import (
@@ -21,15 +23,19 @@ from penstock.protocols.kafka.configs import (
     unknown_type,
 )
 from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.messages import Message, element_of, encode, schema_of
 
 API = Api(32, "describe_configs", 1, 4)
-_MOST_RESOURCES = 2000  # some 30,000 settings: half a second of encoding, for which all others wait
+_MOST_RESOURCES = 5000
+_AT_ONCE = 10  # some 5 ms of encoding
 
 
-def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    schema = element_of(schema_of(API.name, version, "response"), "results")
     results = []
     for at, resource in enumerate(request.resources):
+        if at % _AT_ONCE == 0:
+            await asyncio.sleep(0)  # thousands of topics take seconds, for which nobody else should wait
         code, text, entries = errors.NONE, None, []
         try:
             if at >= _MOST_RESOURCES:
@@ -37,15 +43,14 @@ def handle(context: Context, request: Message, version: int) -> Fields:
             entries = _entries(context, resource)
         except PenstockError as error:
             code, text = errors.kafka_code(error), errors.describe(error)
-        results.append(
-            {
-                "error_code": code,
-                "error_message": text,
-                "resource_type": resource.resource_type,
-                "resource_name": resource.resource_name,
-                "configs": [_fields(entry, resource, request) for entry in entries],
-            }
-        )
+        fields = {
+            "error_code": code,
+            "error_message": text,
+            "resource_type": resource.resource_type,
+            "resource_name": resource.resource_name,
+            "configs": [_fields(entry, resource, request) for entry in entries],
+        }
+        results.append(encode(schema, fields))
     return {"throttle_time": 0, "results": results}
 
 

@@ -33,12 +33,14 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
 def _asked(context: Context, request: Message) -> Iterable[tuple[str, list[Partition]]]:
     if request.topics is None:
         return [(topic.name, topic.partitions) for topic in context.engine.topics]
-    found = []
+    asked: dict[str, dict[int, None]] = {}
     for wanted in request.topics:
-        topic = context.engine.topics.get(wanted.topic)
+        asked.setdefault(wanted.topic, {}).update(dict.fromkeys(wanted.partitions))
+    found = []
+    for name, indexes in asked.items():
+        topic = context.engine.topics.get(name)
         if topic is not None:
-            known = [topic.partitions[at] for at in wanted.partitions if 0 <= at < len(topic.partitions)]
-            found.append((topic.name, known))
+            found.append((name, [topic.partitions[at] for at in indexes if 0 <= at < len(topic.partitions)]))
     return found
 
 

@@ -16,8 +16,11 @@ _LARGEST_PAGE = 2000
 
 def handle(context: Context, request: Message, version: int) -> Fields:
     cursor = request.cursor
-    first_name, first_index = (cursor.topic_name, max(cursor.partition_index, 0)) if cursor is not None else ("", 0)
+    first_name, first_index = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
     asked = {topic.name for topic in request.topics} or {topic.name for topic in context.engine.topics}
+    if first_index < 0 or (first_name and request.topics and first_name not in asked):
+        refused = [_missing(name, errors.INVALID_REQUEST) for name in sorted(asked)]
+        return {"throttle_time": 0, "topics": refused, "next_cursor": None}
     room = min(max(request.response_partition_limit, 1), _LARGEST_PAGE)
     topics: list[Fields] = []
     next_cursor = None
@@ -25,7 +28,7 @@ def handle(context: Context, request: Message, version: int) -> Fields:
         begin = first_index if name == first_name else 0
         topic = context.engine.topics.get(name)
         if topic is None:
-            topics.append(_missing(name))
+            topics.append(_missing(name, _why_missing(name)))
             continue
         if room == 0:
             next_cursor = {"topic_name": name, "partition_index": begin}
@@ -39,12 +42,15 @@ def handle(context: Context, request: Message, version: int) -> Fields:
     return {"throttle_time": 0, "topics": topics, "next_cursor": next_cursor}
 
 
-def _missing(name: str) -> Fields:
+def _why_missing(name: str) -> int:
     try:
         check_name(name)
-        code = errors.KAFKA_CODES[Code.UNKNOWN_TOPIC]
     except PenstockError as error:
-        code = errors.kafka_code(error)
+        return errors.kafka_code(error)
+    return errors.KAFKA_CODES[Code.UNKNOWN_TOPIC]
+
+
+def _missing(name: str, code: int) -> Fields:
     return {"error_code": code, "name": name, "partitions": [], "topic_authorized_operations": NO_OPERATIONS}
 
 

@@ -1,7 +1,8 @@
 """Produce 3-13 (advertised from 0): append each partition's batch straight from the network buffer.
 
 Hot path, written by hand; kio is its oracle in tests/property/test_produce_codec.py. Everything up to the
-append happens before this function returns, because the frame's view dies then. `acks=all` answers when every
+append happens before this function returns, because the frame's view dies then; only batches that their topic wants
+opened are copied and appended later. `acks=all` answers when every
 partition's high watermark has passed the batch; `acks=1` at once; `acks=0` never, and an error closes the
 connection.
 
@@ -21,6 +22,8 @@ from penstock.net.connection import Answer, PeerError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.codec import encode_response_head, encode_uvarint, read_uvarint, skip_tags
 from penstock.protocols.kafka.handlers import Api, Context
+from penstock.records.batch import Header
+from penstock.storage.log.log import Appended
 
 API = Api(0, "produce", 3, 13)
 FLEXIBLE_FROM = 9
@@ -136,6 +139,16 @@ def _claimed(count: int, frame: memoryview, position: int, room: int) -> int:
     return count
 
 
+class Opening(NamedTuple):
+    """A batch that is opened before it is appended, and the place of its result."""
+
+    rows: list[Result]
+    at: int
+    partition: Partition
+    batch: memoryview
+    header: Header
+
+
 def handle(
     context: Context, frame: memoryview, position: int, version: int, correlation_id: int, answer: Answer
 ) -> None:
@@ -144,31 +157,40 @@ def handle(
     acks = request.acks
     results: list[tuple[bytes, list[Result]]] = []
     appended: list[tuple[Partition, int]] = []
+    openings: list[Opening] = []
     failed = False
     for topic, partitions in request.topics:
-        rows = []
+        rows: list[Result] = []
         for index, batch in partitions:
-            row, partition, last_offset = _append(context, topic, index, batch, request, version)
+            row, partition, last_offset = _append(context, topic, index, batch, request, version, rows, openings)
             rows.append(row)
             if partition is not None:
                 appended.append((partition, last_offset))
-            else:
+            elif row.code:
                 failed = True
         results.append((topic, rows))
     if acks == 0:
         if failed:
             raise PeerError("an acks=0 produce failed")
         answer.skip()
-        return
 
     def reply() -> None:
-        body = encode(results, version)
-        answer.send((encode_response_head(correlation_id, len(body), flexible=version >= FLEXIBLE_FROM) + body,))
+        if acks:
+            body = encode(results, version)
+            answer.send((encode_response_head(correlation_id, len(body), flexible=version >= FLEXIBLE_FROM) + body,))
 
-    if acks != ACKS_ALL:
+    if acks == ACKS_ALL or openings:
+        _wait(context, appended if acks == ACKS_ALL else [], openings, acks, AckWait(reply))
+    else:
         reply()
-        return
-    wait = AckWait(reply)
+
+
+def _wait(
+    context: Context, appended: list[tuple[Partition, int]], openings: list[Opening], acks: int, wait: AckWait
+) -> None:
+    """Let `wait` be done when all is appended that has to be opened, and all is safe that `appended` lists."""
+    for opening in openings:
+        _open(context, opening, acks, wait)
     for partition, last_offset in appended:
         if partition.high_watermark <= last_offset:
             partition.waiters.add_ack(last_offset, wait)
@@ -176,7 +198,14 @@ def handle(
 
 
 def _append(
-    context: Context, topic: bytes, index: int, batch: memoryview | None, request: Produced, version: int
+    context: Context,
+    topic: bytes,
+    index: int,
+    batch: memoryview | None,
+    request: Produced,
+    version: int,
+    rows: list[Result],
+    openings: list[Opening],
 ) -> tuple[Result, Partition | None, int]:
     """The result row, and for a success the partition and last offset to wait for."""
     topics = context.engine.topics
@@ -193,14 +222,44 @@ def _append(
             )
         if request.transactional_id is not None:
             return Result(index, errors.UNSUPPORTED_VERSION, -1, -1, -1, "no transactions yet"), None, -1
-        done = partition.append(
-            batch if batch is not None else memoryview(b""), request.acks, zstd_allowed=version >= 7
-        )
+        batch = batch if batch is not None else memoryview(b"")
+        header = partition.check(batch, request.acks, zstd_allowed=version >= 7)
+        if partition.opens_batches:
+            openings.append(Opening(rows, len(rows), partition, batch, header))
+            return Result(index, errors.NONE, -1, -1, -1, None), None, -1
+        done = partition.append_checked(batch, header)
     except PenstockError as error:
-        return Result(index, errors.kafka_code(error), -1, -1, -1, errors.describe(error)), None, -1
+        return _refused(index, error), None, -1
+    return _appended(partition, done), partition, done.last_offset
+
+
+def _open(context: Context, opening: Opening, acks: int, wait: AckWait) -> None:
+    """Have a batch opened and appended; its row is filled in, and `wait` goes on, when that is done."""
+    partition = opening.partition
+
+    def done(result: Appended | PenstockError) -> None:
+        if isinstance(result, PenstockError):
+            opening.rows[opening.at] = _refused(partition.index, result)
+        else:
+            opening.rows[opening.at] = _appended(partition, result)
+            if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
+                partition.waiters.add_ack(result.last_offset, wait)
+        wait.arrive()
+
+    wait.add()
+    try:
+        context.engine.opener.append(partition, opening.batch, opening.header, done)
+    except PenstockError as error:
+        done(error)
+
+
+def _appended(partition: Partition, done: Appended) -> Result:
     assert partition.log is not None
-    row = Result(index, errors.NONE, done.base_offset, done.timestamp, partition.log.log_start, None)
-    return row, partition, done.last_offset
+    return Result(partition.index, errors.NONE, done.base_offset, done.timestamp, partition.log.log_start, None)
+
+
+def _refused(index: int, error: PenstockError) -> Result:
+    return Result(index, errors.kafka_code(error), -1, -1, -1, errors.describe(error))
 
 
 def encode(results: list[tuple[bytes, list[Result]]], version: int) -> bytes:
