@@ -21,7 +21,6 @@ from penstock.storage.log.log import Appended
 from penstock.storage.log.segment import NotReady
 from penstock.testing.virtual_clock import VirtualClock, run_virtual
 
-ACKS_ALL = -1
 HUGE = 1 << 30
 BATCH_LIMIT = 1 << 24
 
@@ -84,7 +83,7 @@ def batch_of(values: list[bytes], clock: VirtualClock, **fields: int) -> bytearr
 
 
 def append(partition: Partition, batch: bytearray) -> Appended:
-    return partition.append(memoryview(batch), ACKS_ALL)
+    return partition.append(memoryview(batch))
 
 
 async def until_visible(partition: Partition, last_offset: int) -> None:

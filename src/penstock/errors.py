@@ -30,7 +30,6 @@ class Code(StrEnum):
     CORRUPT_LOG = "corrupt_log"
     STORAGE_FULL = "storage_full"
     STORAGE_FAILED = "storage_failed"
-    NOT_ENOUGH_REPLICAS = "not_enough_replicas"
     NOT_AVAILABLE = "not_available"
     LIMIT_EXCEEDED = "limit_exceeded"
     NOT_ALLOWED = "not_allowed"
@@ -43,7 +42,6 @@ _RETRIABLE = {
     Code.FENCED_LEADER_EPOCH,
     Code.UNKNOWN_LEADER_EPOCH,
     Code.STORAGE_FULL,
-    Code.NOT_ENOUGH_REPLICAS,
     Code.NOT_AVAILABLE,
 }
 
@@ -51,10 +49,19 @@ _RETRIABLE = {
 class PenstockError(Exception):
     """Base of what the engine raises at a caller. `str(error)` names the thing and the value."""
 
-    def __init__(self, code: Code, message: str, *, help: str = "") -> None:  # noqa: A002 - the word users see
+    def __init__(
+        self,
+        code: Code,
+        message: str,
+        *,
+        help: str = "",  # noqa: A002 - the word users see
+        records: tuple[int, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.help = help
+        self.records = records
+        """Which records of a batch are at fault, counted from 0, where that is known."""
 
     @property
     def retriable(self) -> bool:

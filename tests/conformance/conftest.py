@@ -1,32 +1,39 @@
 """The broker under test (Apache Kafka with PENSTOCK_TEST_PEER=kafka) and the clients that judge it."""
 
+import functools
 import itertools
 import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from tests.conformance.wire import wait_for_leaders
+from tests.conformance.wire import Wire, wait_for_leaders
 from tests.peers import kafka, penstock
 from tests.peers.broker import Broker
 
-from .clients import CLIENTS, Client
+from .clients import ADMINS, CLIENTS, Admin, Client, JavaAdmin, JavaClient
+from .clients.client import DEADLINE_S
 
+T = TypeVar("T")
 PEER = os.environ.get("PENSTOCK_TEST_PEER", "penstock")
+
+
+def start(directory: Path) -> Broker:
+    """Start the peer on the data under `directory`; both look for old segments five times a second."""
+    if PEER == "kafka":
+        return kafka.start(directory, heap="512m", properties={"log.retention.check.interval.ms": "200"})
+    if PEER == "penstock":
+        return penstock.start(directory, settings="storage: {upkeep_ms: 200}\n")
+    raise pytest.UsageError(f"PENSTOCK_TEST_PEER={PEER}: kafka or penstock")
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    directory: Path = tmp_path_factory.mktemp(PEER)
-    if PEER == "kafka":
-        started = kafka.start(directory, heap="512m")
-    elif PEER == "penstock":
-        started = penstock.start(directory)
-    else:
-        raise pytest.UsageError(f"PENSTOCK_TEST_PEER={PEER}: kafka or penstock")
+    started = start(tmp_path_factory.mktemp(PEER))
     yield started
     alive = started.process.poll() is None
     code = started.stop()
@@ -55,6 +62,33 @@ def judges(broker: Broker) -> Iterator[Judges]:
         each.close()
 
 
+class Admins(dict[str, Admin]):
+    """The clients' admin sides by name, each made on first use."""
+
+    def __init__(self, judges: Judges, bootstrap: str) -> None:
+        super().__init__()
+        self._judges = judges
+        self._bootstrap = bootstrap
+
+    def __missing__(self, name: str) -> Admin:
+        self[name] = self.java if name == JavaAdmin.name else ADMINS[name](self._bootstrap)  # type: ignore[call-arg]
+        return self[name]
+
+    @functools.cached_property
+    def java(self) -> JavaAdmin:
+        client = self._judges["java"]
+        assert isinstance(client, JavaClient)
+        return JavaAdmin(client)
+
+
+@pytest.fixture(scope="session")
+def admins(broker: Broker, judges: Judges) -> Iterator[Admins]:
+    made = Admins(judges, broker.bootstrap)
+    yield made
+    for each in made.values():
+        each.close()
+
+
 _numbers = itertools.count()
 
 
@@ -73,6 +107,50 @@ def new_topic(broker: Broker, judges: Judges) -> Callable[..., str]:
         return topic
 
     return make
+
+
+@pytest.fixture
+def wire(broker: Broker) -> Iterator[Wire]:
+    with Wire(broker.bootstrap) as connection:
+        yield connection
+
+
+@pytest.fixture
+def node(wire: Wire) -> int:
+    return int(wire.call("describe_cluster", 0, include_cluster_authorized_operations=False).brokers[0].broker_id)
+
+
+@pytest.fixture
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def eventually(probe: Callable[[], T], wanted: Callable[[T], bool]) -> T:
+    """What `probe` finds once that is as wanted, or at the deadline.
+
+    Kafka answers a change before every part of it acts on it.
+    """
+    deadline = time.monotonic() + DEADLINE_S
+    while not wanted(found := probe()) and time.monotonic() < deadline:
+        pass
+    return found
+
+
+def run_tool(judges: Judges, name: str, *arguments: str, code: int = 0) -> str:
+    """What one of Kafka's command line tools prints; it runs in the Java client's JVM."""
+    java = judges["java"]
+    assert isinstance(java, JavaClient)
+    main = name if "." in name else f"org.apache.kafka.tools.{name}"
+    answer = java.ask("tool", main=main, arguments=arguments)
+    assert answer["code"] == code, answer
+    return str(answer["output"])
+
+
+def segment_files(broker: Broker, topic: str, partition: int) -> list[Path]:
+    """The partition's `.log` files in the data directory, oldest first."""
+    data = broker.log.parent / "data"
+    kept = data / "logs" / topic / str(partition) if broker.name == "penstock" else data / f"{topic}-{partition}"
+    return sorted(kept.glob("[0-9]*.log"))
 
 
 @pytest.fixture(scope="session")

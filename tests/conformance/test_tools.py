@@ -1,4 +1,4 @@
-"""Kafka's own command line tools, as their users run them."""
+"""Kafka's own producers and consumers on the command line, as processes of their own."""
 
 import json
 import subprocess
@@ -8,8 +8,7 @@ from tests.peers.broker import Broker
 from tests.peers.kafka import java
 
 from .clients.client import DEADLINE_S
-from .conftest import Judges, fresh_name
-from .records import Record
+from .conftest import Judges
 
 _QUICK = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -47,13 +46,3 @@ def test_verifiable_producer(broker: Broker, judges: Judges, new_topic: Callable
     assert [each["offset"] for each in acknowledged] == list(range(200))
     received = judges["kafka-python"].read(topic, 0, 0, 200)
     assert [each.value for each in received] == [each["value"].encode() for each in acknowledged]
-
-
-def test_topic_command_and_offsets(broker: Broker, judges: Judges) -> None:
-    topic = fresh_name("command")
-    server = ("--bootstrap-server", broker.bootstrap)
-    run("TopicCommand", *server, "--create", "--topic", topic, "--partitions", "2")
-    judges["confluent"].produce(topic, 1, [Record(b"x")] * 7)
-    assert topic in run("TopicCommand", *server, "--list").split()
-    found = run("GetOffsetShell", *server, "--topic", topic, "--time", "latest")
-    assert sorted(found.split()) == [f"{topic}:0:0", f"{topic}:1:7"]

@@ -1,46 +1,18 @@
 """What no client lets a user send: single refusals, repeated batches, odd versions, many requests at once."""
 
-import datetime
 import struct
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from kio.schema.api_versions.v0.response import ApiVersionsResponse as OldApiVersionsResponse
 from kio.schema.api_versions.v3.request import ApiVersionsRequest
 from kio.schema.errors import ErrorCode
 from kio.schema.fetch.v12.response import FetchResponse
-from kio.schema.init_producer_id.v4.request import InitProducerIdRequest
-from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
 from kio.schema.produce.v9.response import ProduceResponse
 
-from tests.conformance.clients.client import DEADLINE_S
 from tests.conformance.conftest import Judges, fresh_name
-from tests.conformance.wire import Wire, base_offsets, batch, fetch_request, produce_request
+from tests.conformance.wire import Wire, base_offsets, batch, fetch_request, produce_request, producer_id
 from tests.peers.broker import Broker
-
-
-@pytest.fixture
-def wire(broker: Broker) -> Iterator[Wire]:
-    with Wire(broker.bootstrap) as connection:
-        yield connection
-
-
-@pytest.fixture
-def now_ms() -> int:
-    return int(time.time() * 1000)
-
-
-def producer_id(wire: Wire) -> int:
-    request = InitProducerIdRequest(transactional_id=None, transaction_timeout=datetime.timedelta(seconds=60))
-    deadline = time.monotonic() + DEADLINE_S
-    answer = wire.ask(request, InitProducerIdResponse)
-    # Kafka says so, retriably, until it has its first block of ids.
-    while answer.error_code is ErrorCode.coordinator_load_in_progress and time.monotonic() < deadline:
-        answer = wire.ask(request, InitProducerIdResponse)
-    assert answer.error_code is ErrorCode.none
-    assert answer.producer_epoch == 0
-    return answer.producer_id
 
 
 def test_a_partition_out_of_range_is_refused_alone(wire: Wire, new_topic: Callable[..., str], now_ms: int) -> None:

@@ -60,7 +60,7 @@ async def write(path: Path) -> dict[str, object]:
                 batch = bytearray(
                     build_batch(rows, codec=codec, producer_id=producer_id, producer_epoch=0, base_sequence=number * 5)
                 )
-                done = partition.append(memoryview(batch), -1)
+                done = partition.append(memoryview(batch))
                 records += [[done.base_offset + i, row.key.decode(), row.value.decode()] for i, row in enumerate(rows)]
                 while partition.high_watermark <= done.last_offset or log.unsealed:  # noqa: ASYNC110 - a tool
                     await asyncio.sleep(0.001)

@@ -20,7 +20,7 @@ from penstock.engine.offset_lookup import Found, find_by_time, find_largest_time
 from penstock.engine.opener import Opener
 from penstock.engine.partition import Partition
 from penstock.engine.producer_ids import ProducerIds
-from penstock.engine.topic_config import check_settings, make_config
+from penstock.engine.topic_config import check_settings, make_config, tidy_settings
 from penstock.engine.topics import CREATING, GROWING, REMOVING, TOPICS, Topic, TopicRecord, Topics, check_name
 from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
@@ -73,7 +73,7 @@ class Engine:
         self._store = store
         self._directory = directory
         self._fail = fail
-        self.topic_defaults = dict(defaults or {})
+        self.topic_defaults = tidy_settings(defaults or {})
         self.default_partitions = default_partitions
         self.stats = stats
         self.topics = Topics()
@@ -212,7 +212,7 @@ class Engine:
             if self.topics.get(name) is not None:
                 raise PenstockError(Code.TOPIC_EXISTS, f"topic {name!r} exists already")
             self._check_count(name, partitions, 0)
-            record = TopicRecord(new_uuid(self._randomness), partitions, dict(settings or {}), 0)
+            record = TopicRecord(new_uuid(self._randomness), partitions, tidy_settings(settings or {}), 0)
             config = make_config(record.settings, self.topic_defaults)
             if validate_only:
                 return Topic(name, record.topic_id, config, [])
@@ -276,7 +276,7 @@ class Engine:
         async with self._changing:
             stored = await self._stored(topic)
             record = TopicRecord.decode(stored.value)
-            record = replace(record, settings=dict(alter(record.settings)))
+            record = replace(record, settings=tidy_settings(alter(record.settings)))
             config = make_config(record.settings, self.topic_defaults)
             if validate_only or record.settings == topic.config.given:
                 return

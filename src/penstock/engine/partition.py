@@ -78,7 +78,7 @@ class Partition:
 
     # --- hot path
 
-    def append(self, batch: memoryview, acks: int, *, zstd_allowed: bool = True) -> Appended:
+    def append(self, batch: memoryview, *, zstd_allowed: bool = True) -> Appended:
         """Check a client's batch and append it; it must be writable, and is patched in place.
 
         Not for a partition that `opens_batches`: those go through the engine's `opener`.
@@ -86,23 +86,17 @@ class Partition:
         Raises:
             PenstockError: per partition; nothing was appended.
         """
-        return self.append_checked(batch, self.check(batch, acks, zstd_allowed=zstd_allowed))
+        return self.append_checked(batch, self.check(batch, zstd_allowed=zstd_allowed))
 
     @property
     def opens_batches(self) -> bool:
         """Whether the next batch has to be opened first, or to wait its turn behind one that has."""
         return self.config.opens_batches or self.opening > 0
 
-    def check(self, batch: memoryview, acks: int, *, zstd_allowed: bool = True) -> Header:
+    def check(self, batch: memoryview, *, zstd_allowed: bool = True) -> Header:
         """Whether a client's batch may be appended, as far as one can tell unopened. Raises PenstockError."""
-        config = self.config
-        if len(batch) > config.max_message_bytes:
+        if len(batch) > self.config.max_message_bytes:
             raise self._too_large(batch)
-        if acks == ACKS_ALL and config.min_insync_replicas > 1:
-            raise PenstockError(
-                Code.NOT_ENOUGH_REPLICAS,
-                f"{self.topic} needs min.insync.replicas={config.min_insync_replicas}, 1 is in sync",
-            )
         header = check_produced(batch, zstd_allowed=zstd_allowed)
         if header.is_transactional:
             raise PenstockError(Code.UNSUPPORTED_VERSION, "transactional batches: there are no transactions yet")

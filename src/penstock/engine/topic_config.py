@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from operator import attrgetter
 
 from penstock.errors import Code, PenstockError
 from penstock.records.compression import Codec
@@ -53,6 +54,12 @@ def _one_of(*words: str) -> Callable[[str], str]:
     return check
 
 
+def _share(text: str) -> float:
+    if not re.fullmatch(r"[01](\.[0-9]{1,18})?", text) or float(text) > 1:
+        raise ValueError("a number from 0 to 1")
+    return float(text)
+
+
 def _some_of(*words: str) -> Callable[[str], list[str]]:
     def check(text: str) -> list[str]:
         given = split_list(text)
@@ -77,124 +84,144 @@ _CODECS = {
     "zstd": Codec.ZSTD,
 }
 
-SETTINGS = {
-    setting.name: setting
-    for setting in (
-        Setting(
-            "cleanup.policy",
-            "delete",
-            "list",
-            _some_of("delete", "compact"),
-            "What happens to old segments: delete drops them by retention.ms and retention.bytes. With compact alone "
-            "nothing is dropped, and every record needs a key.",
-            "log.cleanup.policy",
-        ),
-        Setting(
-            "compression.type",
-            "producer",
-            "string",
-            _one_of(*_CODECS),
-            "How batches are kept: producer leaves them as they were sent, which costs the broker nothing.",
-            "compression.type",
-        ),
-        Setting(
-            "flush",
-            "commit",
-            "string",
-            _one_of("commit", "interval", "os"),
-            "When records are synced: before acks=all is answered, every flush.ms, or when the system likes.",
-            "log.flush",
-        ),
-        Setting(
-            "flush.ms",
-            "1000",
-            "long",
-            _whole(1),
-            "How long flush=interval may leave records unsynced.",
-            "log.flush.interval.ms",
-        ),
-        Setting(
-            "index.interval.bytes",
-            "4096",
-            "int",
-            _whole(0, _INT32),
-            "Bytes between two index entries.",
-            "log.index.interval.bytes",
-        ),
-        Setting(
-            "max.message.bytes",
-            "10485760",
-            "int",
-            _whole(0, _INT32),
-            "Largest record batch, as sent.",
-            "message.max.bytes",
-        ),
-        Setting(
-            "message.timestamp.after.max.ms",
-            "3600000",
-            "long",
-            _whole(0),
-            "How far ahead of the broker's clock a record's time may be.",
-            "log.message.timestamp.after.max.ms",
-        ),
-        Setting(
-            "message.timestamp.before.max.ms",
-            str(_FOREVER),
-            "long",
-            _whole(0),
-            "How far behind the broker's clock a record's time may be.",
-            "log.message.timestamp.before.max.ms",
-        ),
-        Setting(
-            "message.timestamp.type",
-            "CreateTime",
-            "string",
-            _one_of(*TimestampType),
-            "Whose time a record carries: the producer's or the broker's.",
-            "log.message.timestamp.type",
-        ),
-        Setting(
-            "min.insync.replicas",
-            "1",
-            "int",
-            _whole(1, 100),
-            "Replicas in sync that acks=all needs.",
-            "min.insync.replicas",
-        ),
-        Setting(
-            "retention.bytes",
-            "-1",
-            "long",
-            _whole(-1),
-            "Bytes kept per partition; -1 is no limit.",
-            "log.retention.bytes",
-        ),
-        Setting(
-            "retention.ms",
-            str(7 * _DAY_MS),
-            "long",
-            _whole(-1),
-            "How long records are kept; -1 is for ever.",
-            "log.retention.ms",
-        ),
-        Setting(
-            "segment.bytes",
-            str(1 << 30),
-            "int",
-            _whole(1024, _INT32),
-            "Bytes after which a segment is closed.",
-            "log.segment.bytes",
-        ),
-        Setting(
-            "segment.ms",
-            str(7 * _DAY_MS),
-            "long",
-            _whole(1),
-            "Time after which a segment is closed.",
-            "log.roll.ms",
-        ),
-    )
-}
+_NO_EFFECT = "Taken and kept for Kafka's tools; nothing here goes by it."
+_KEPT_FOR_TOOLS = (
+    Setting("delete.retention.ms", str(_DAY_MS), "long", _whole(0), _NO_EFFECT, "log.cleaner.delete.retention.ms"),
+    Setting("file.delete.delay.ms", "60000", "long", _whole(0), _NO_EFFECT, "log.segment.delete.delay.ms"),
+    Setting("flush.messages", str(_FOREVER), "long", _whole(1), _NO_EFFECT, "log.flush.interval.messages"),
+    Setting("max.compaction.lag.ms", str(_FOREVER), "long", _whole(1), _NO_EFFECT, "log.cleaner.max.compaction.lag.ms"),
+    Setting("min.cleanable.dirty.ratio", "0.5", "double", _share, _NO_EFFECT, "log.cleaner.min.cleanable.ratio"),
+    Setting("min.compaction.lag.ms", "0", "long", _whole(0), _NO_EFFECT, "log.cleaner.min.compaction.lag.ms"),
+    Setting("preallocate", "false", "boolean", _one_of("true", "false"), _NO_EFFECT, "log.preallocate"),
+    Setting("segment.index.bytes", "10485760", "int", _whole(4, _INT32), _NO_EFFECT, "log.index.size.max.bytes"),
+    Setting("segment.jitter.ms", "0", "long", _whole(0), _NO_EFFECT, "log.roll.jitter.ms"),
+    Setting(
+        "unclean.leader.election.enable",
+        "false",
+        "boolean",
+        _one_of("true", "false"),
+        _NO_EFFECT,
+        "unclean.leader.election.enable",
+    ),
+)
+
+_ACTING = (
+    Setting(
+        "cleanup.policy",
+        "delete",
+        "list",
+        _some_of("delete", "compact"),
+        "What happens to old segments: delete drops them by retention.ms and retention.bytes. With compact alone "
+        "nothing is dropped, and every record needs a key.",
+        "log.cleanup.policy",
+    ),
+    Setting(
+        "compression.type",
+        "producer",
+        "string",
+        _one_of(*_CODECS),
+        "How batches are kept: producer leaves them as they were sent, which costs the broker nothing.",
+        "compression.type",
+    ),
+    Setting(
+        "flush",
+        "commit",
+        "string",
+        _one_of("commit", "interval", "os"),
+        "When records are synced: before acks=all is answered, every flush.ms, or when the system likes.",
+        "log.flush",
+    ),
+    Setting(
+        "flush.ms",
+        "1000",
+        "long",
+        _whole(1),
+        "How long flush=interval may leave records unsynced.",
+        "log.flush.interval.ms",
+    ),
+    Setting(
+        "index.interval.bytes",
+        "4096",
+        "int",
+        _whole(0, _INT32),
+        "Bytes between two index entries.",
+        "log.index.interval.bytes",
+    ),
+    Setting(
+        "max.message.bytes",
+        "10485760",
+        "int",
+        _whole(0, _INT32),
+        "Largest record batch, as sent.",
+        "message.max.bytes",
+    ),
+    Setting(
+        "message.timestamp.after.max.ms",
+        "3600000",
+        "long",
+        _whole(0),
+        "How far ahead of the broker's clock a record's time may be.",
+        "log.message.timestamp.after.max.ms",
+    ),
+    Setting(
+        "message.timestamp.before.max.ms",
+        str(_FOREVER),
+        "long",
+        _whole(0),
+        "How far behind the broker's clock a record's time may be.",
+        "log.message.timestamp.before.max.ms",
+    ),
+    Setting(
+        "message.timestamp.type",
+        "CreateTime",
+        "string",
+        _one_of(*TimestampType),
+        "Whose time a record carries: the producer's or the broker's.",
+        "log.message.timestamp.type",
+    ),
+    Setting(
+        "min.insync.replicas",
+        "1",
+        "int",
+        _whole(1, 100),
+        "Replicas in sync that acks=all needs, at most those a topic has. There is one so far.",
+        "min.insync.replicas",
+    ),
+    Setting(
+        "retention.bytes",
+        "-1",
+        "long",
+        _whole(-1),
+        "Bytes kept per partition; -1 is no limit.",
+        "log.retention.bytes",
+    ),
+    Setting(
+        "retention.ms",
+        str(7 * _DAY_MS),
+        "long",
+        _whole(-1),
+        "How long records are kept; -1 is for ever.",
+        "log.retention.ms",
+    ),
+    Setting(
+        "segment.bytes",
+        str(1 << 30),
+        "int",
+        _whole(1024, _INT32),
+        "Bytes after which a segment is closed.",
+        "log.segment.bytes",
+    ),
+    Setting(
+        "segment.ms",
+        str(7 * _DAY_MS),
+        "long",
+        _whole(1),
+        "Time after which a segment is closed.",
+        "log.roll.ms",
+    ),
+)
+
+SETTINGS = {setting.name: setting for setting in sorted((*_ACTING, *_KEPT_FOR_TOOLS), key=attrgetter("name"))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +235,20 @@ class TopicConfig:
     timestamp_type: TimestampType
     timestamp_before_ms: int
     timestamp_after_ms: int
-    min_insync_replicas: int
     codec: Codec | None
     """What batches are recompressed to; None leaves them as they were sent."""
     compacts: bool
     deletes: bool
     opens_batches: bool
     """Whether a batch must be opened before it is appended, which costs per record."""
+
+
+def tidy_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """Settings as they are kept: without the spaces a person may have typed around values and their parts."""
+    return {
+        name: ",".join(split_list(text)) if name in SETTINGS and SETTINGS[name].kind == "list" else text.strip()
+        for name, text in given.items()
+    }
 
 
 def check_settings(given: Mapping[str, str]) -> None:
@@ -254,7 +288,6 @@ def make_config(given: Mapping[str, str], defaults: Mapping[str, str]) -> TopicC
         timestamp_type=TimestampType(text["message.timestamp.type"]),
         timestamp_before_ms=number["message.timestamp.before.max.ms"],
         timestamp_after_ms=number["message.timestamp.after.max.ms"],
-        min_insync_replicas=number["min.insync.replicas"],
         codec=codec,
         compacts=compacts,
         deletes=deletes,

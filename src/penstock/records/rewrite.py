@@ -11,6 +11,8 @@ LARGEST_OPENED_BYTES = 16 << 20
 """What a batch may open to: producers gather a megabyte at most, a bomb of a few kilobytes opens to gigabytes."""
 MOST_RECORDS = 500_000
 """What a batch may hold when each of its records is looked at."""
+MOST_NAMED = 1000
+"""Records at fault that one error names."""
 
 
 def rewrite(batch: memoryview, header: Header, codec: Codec | None, *, keyed: bool) -> tuple[memoryview, Header]:
@@ -63,10 +65,12 @@ def _check_keys(section: bytes | memoryview, count: int) -> None:
     if count > MOST_RECORDS:
         raise PenstockError(Code.INVALID_BATCH, f"{count} records in one batch; a compacted topic takes {MOST_RECORDS}")
     try:
-        for at, record in enumerate(iterate(section, count)):
-            if record.key is None:
-                raise PenstockError(
-                    Code.INVALID_BATCH, f"record {at} of the batch has no key; a compacted topic needs one"
-                )
+        keyless = [at for at, record in enumerate(iterate(section, count)) if record.key is None]
     except RecordError as error:
         raise PenstockError(Code.INVALID_BATCH, f"record batch holds no records: {error}") from None
+    if keyless:
+        raise PenstockError(
+            Code.INVALID_BATCH,
+            f"record {keyless[0]} of the batch has no key; a compacted topic needs one",
+            records=tuple(keyless[:MOST_NAMED]),
+        )

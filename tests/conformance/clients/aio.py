@@ -16,7 +16,9 @@ from .client import DEADLINE_S, NO_MATCH, Client, ClientError
 T = TypeVar("T")
 
 
-def _run(work: Coroutine[None, None, T]) -> T:
+def run(work: Coroutine[None, None, T]) -> T:
+    """The work's result, within the deadline. Raises `ClientError`."""
+
     async def bounded() -> T:
         return await asyncio.wait_for(work, DEADLINE_S)
 
@@ -71,7 +73,7 @@ class AioClient(Client):
             # With acks=0 there is nothing to report.
             return [NO_MATCH if each is None else each.offset for each in acknowledged]
 
-        return _run(work())
+        return run(work())
 
     def read(self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none") -> list[Received]:
         async def work() -> list[Received]:
@@ -85,7 +87,7 @@ class AioClient(Client):
                     received += [_received(each) for each in polled.get(place, [])]
             return received
 
-        return _run(work())
+        return run(work())
 
     def earliest(self, topic: str, partition: int) -> int:
         async def work() -> int:
@@ -93,7 +95,7 @@ class AioClient(Client):
             async with self._consumer("none") as consumer:
                 return (await consumer.beginning_offsets([place]))[place]
 
-        return _run(work())
+        return run(work())
 
     def latest(self, topic: str, partition: int) -> int:
         async def work() -> int:
@@ -101,7 +103,7 @@ class AioClient(Client):
             async with self._consumer("none") as consumer:
                 return (await consumer.end_offsets([place]))[place]
 
-        return _run(work())
+        return run(work())
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
         async def work() -> int:
@@ -110,7 +112,7 @@ class AioClient(Client):
                 found = (await consumer.offsets_for_times({place: timestamp_ms}))[place]
             return NO_MATCH if found is None else found.offset
 
-        return _run(work())
+        return run(work())
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         async def work() -> None:
@@ -119,7 +121,7 @@ class AioClient(Client):
                 answer = await admin.create_topics([new])
             _check(answer.topic_errors[0][1], topic)
 
-        _run(work())
+        run(work())
 
     def delete_topic(self, topic: str) -> None:
         async def work() -> None:
@@ -127,14 +129,14 @@ class AioClient(Client):
                 answer = await admin.delete_topics([topic])
             _check(answer.topic_error_codes[0][1], topic)
 
-        _run(work())
+        run(work())
 
     def topics(self) -> dict[str, int]:
         async def work() -> dict[str, int]:
             async with self._admin() as admin:
                 return {each["topic"]: len(each["partitions"]) for each in await admin.describe_topics()}
 
-        return _run(work())
+        return run(work())
 
     @asynccontextmanager
     async def _admin(self) -> AsyncIterator[AIOKafkaAdminClient]:

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -12,9 +13,10 @@ from tests.conformance.records import Received, Record
 
 from .client import DEADLINE_S, Client, ClientError
 
-_QUIET = logging.getLogger("conformance.confluent")
-_QUIET.addHandler(logging.NullHandler())
-_QUIET.propagate = False
+T = TypeVar("T")
+QUIET = logging.getLogger("conformance.confluent")
+QUIET.addHandler(logging.NullHandler())
+QUIET.propagate = False
 
 
 def _raise(error: KafkaError) -> None:
@@ -27,7 +29,7 @@ class ConfluentClient(Client):
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
         # Kept for good: a future of a collected AdminClient fails instead of waiting.
-        self._admin = AdminClient({"bootstrap.servers": bootstrap}, logger=_QUIET)
+        self._admin = AdminClient({"bootstrap.servers": bootstrap}, logger=QUIET)
 
     def produce(
         self,
@@ -50,7 +52,7 @@ class ConfluentClient(Client):
                 "linger.ms": 5,
                 "message.timeout.ms": int(DEADLINE_S * 1000),
             },
-            logger=_QUIET,
+            logger=QUIET,
         )
         offsets: dict[int, int] = {}
         errors: list[KafkaError] = []
@@ -121,18 +123,15 @@ class ConfluentClient(Client):
     def max_timestamp(self, topic: str, partition: int) -> tuple[int, int]:
         place = TopicPartition(topic, partition)
         futures = self._admin.list_offsets({place: OffsetSpec.max_timestamp()}, request_timeout=DEADLINE_S)
-        try:
-            found = futures[place].result()
-        except KafkaException as failure:
-            raise ClientError(failure.args[0].code(), str(failure)) from failure
+        found = settle(futures[place])
         return found.offset, found.timestamp
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
-        self._settle(self._admin.create_topics([new], operation_timeout=DEADLINE_S)[topic])
+        settle(self._admin.create_topics([new], operation_timeout=DEADLINE_S)[topic])
 
     def delete_topic(self, topic: str) -> None:
-        self._settle(self._admin.delete_topics([topic], operation_timeout=DEADLINE_S)[topic])
+        settle(self._admin.delete_topics([topic], operation_timeout=DEADLINE_S)[topic])
 
     def topics(self) -> dict[str, int]:
         found = self._admin.list_topics(timeout=DEADLINE_S)
@@ -150,7 +149,7 @@ class ConfluentClient(Client):
                 # How long an unknown topic may be one that is just being made.
                 "topic.metadata.propagation.max.ms": 1000,
             },
-            logger=_QUIET,
+            logger=QUIET,
         )
 
     def _watermarks(self, topic: str, partition: int) -> tuple[int, int]:
@@ -162,12 +161,13 @@ class ConfluentClient(Client):
         finally:
             consumer.close()
 
-    @staticmethod
-    def _settle(future: "Future[None]") -> None:
-        try:
-            future.result(timeout=DEADLINE_S)
-        except KafkaException as failure:
-            raise ClientError(failure.args[0].code(), str(failure)) from failure
+
+def settle(future: "Future[T]") -> T:
+    """The future's result. Raises `ClientError`."""
+    try:
+        return future.result(timeout=DEADLINE_S)
+    except KafkaException as failure:
+        raise ClientError(failure.args[0].code(), str(failure)) from failure
 
 
 def _received(message: Message) -> Received:

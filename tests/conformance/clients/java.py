@@ -1,4 +1,4 @@
-"""The Java client (kafka-clients): one JVM of java/Judge.java, asked by lines of JSON."""
+"""The Java client (kafka-clients): one JVM of java/*.java, asked by lines of JSON."""
 
 import base64
 import functools
@@ -17,19 +17,20 @@ from tests.peers.kafka import ROOT, jars, java
 
 from .client import DEADLINE_S, Client, ClientError
 
-_SOURCE = Path(__file__).resolve().parent.parent / "java" / "Judge.java"
+_SOURCES = sorted((Path(__file__).resolve().parent.parent / "java").glob("*.java"))
 
 
 @functools.cache
 def _classes() -> Path:
-    """The compiled judge, kept between runs under a name made of its source and its jars."""
-    fingerprint = hashlib.sha256(_SOURCE.read_bytes() + jars().name.encode()).hexdigest()[:16]
+    """The compiled judge, kept between runs under a name made of its sources and its jars."""
+    parts = [each.read_bytes() for each in _SOURCES] + [jars().name.encode()]
+    fingerprint = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     target = ROOT / ".cache" / "conformance" / f"judge-{fingerprint}"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = tempfile.mkdtemp(dir=target.parent)
         subprocess.run(
-            ["javac", "-nowarn", "-cp", f"{jars()}/*", "-d", fresh, str(_SOURCE)],
+            ["javac", "-nowarn", "-cp", f"{jars()}/*", "-d", fresh, *map(str, _SOURCES)],
             check=True,
             capture_output=True,
         )
@@ -79,11 +80,11 @@ class JavaClient(Client):
             }
             for each in records
         ]
-        answer = self._ask("produce", topic=topic, partition=partition, config=config, records=packed)
+        answer = self.ask("produce", topic=topic, partition=partition, config=config, records=packed)
         return list(answer["offsets"])
 
     def read(self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none") -> list[Received]:
-        answer = self._ask("read", topic=topic, partition=partition, offset=offset, count=count, reset=reset)
+        answer = self.ask("read", topic=topic, partition=partition, offset=offset, count=count, reset=reset)
         received = [
             Received(
                 each["o"],
@@ -100,26 +101,26 @@ class JavaClient(Client):
         return received
 
     def earliest(self, topic: str, partition: int) -> int:
-        return int(self._ask("offset", topic=topic, partition=partition, at="earliest")["offset"])
+        return int(self.ask("offset", topic=topic, partition=partition, at="earliest")["offset"])
 
     def latest(self, topic: str, partition: int) -> int:
-        return int(self._ask("offset", topic=topic, partition=partition, at="latest")["offset"])
+        return int(self.ask("offset", topic=topic, partition=partition, at="latest")["offset"])
 
     def offset_for_time(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        return int(self._ask("offset", topic=topic, partition=partition, at=str(timestamp_ms))["offset"])
+        return int(self.ask("offset", topic=topic, partition=partition, at=str(timestamp_ms))["offset"])
 
     def max_timestamp(self, topic: str, partition: int) -> tuple[int, int]:
-        answer = self._ask("offset", topic=topic, partition=partition, at="max")
+        answer = self.ask("offset", topic=topic, partition=partition, at="max")
         return answer["offset"], answer["timestamp"]
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
-        self._ask("create", topic=topic, partitions=partitions, config=dict(config or {}))
+        self.ask("create", topic=topic, partitions=partitions, config=dict(config or {}))
 
     def delete_topic(self, topic: str) -> None:
-        self._ask("delete", topic=topic)
+        self.ask("delete", topic=topic)
 
     def topics(self) -> dict[str, int]:
-        return dict(self._ask("topics")["topics"])
+        return dict(self.ask("topics")["topics"])
 
     def close(self) -> None:
         if self._process is not None:
@@ -131,7 +132,8 @@ class JavaClient(Client):
                 self._process.kill()
                 self._process.wait()
 
-    def _ask(self, verb: str, **details: Any) -> dict[str, Any]:
+    def ask(self, verb: str, **details: Any) -> dict[str, Any]:
+        """One command to the JVM and its answer. Raises `ClientError`."""
         with self._turn:
             if self._process is None:
                 options = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

@@ -41,12 +41,14 @@ public final class Judge {
 
     private final String bootstrap;
     private final Admin admin;
+    private final AdminJudge adminJudge;
     // One consumer per reset policy for the whole run: opening and closing one costs more than most reads.
     private final Map<String, KafkaConsumer<byte[], byte[]>> consumers = new HashMap<>();
 
     private Judge(String bootstrap) {
         this.bootstrap = bootstrap;
         this.admin = Admin.create(common());
+        this.adminJudge = new AdminJudge(admin);
     }
 
     public static void main(String[] args) throws Exception {
@@ -90,7 +92,8 @@ public final class Judge {
             case "create" -> create(command, topic);
             case "delete" -> admin.deleteTopics(List.of(topic)).all().get();
             case "topics" -> topics(answer);
-            default -> throw new IllegalArgumentException(command.get("do").asText());
+            case "tool" -> new ToolJudge().run(command, answer);
+            default -> adminJudge.run(command, answer);
         }
     }
 

@@ -281,7 +281,7 @@ async def opened(broker: Broker, batch: bytes) -> Appended | PenstockError:
     partition = broker.partition("t")
     done = asyncio.get_running_loop().create_future()
     view = memoryview(bytearray(batch))
-    broker.engine.opener.append(partition, view, partition.check(view, -1), done.set_result)
+    broker.engine.opener.append(partition, view, partition.check(view), done.set_result)
     return await done  # type: ignore[no-any-return]
 
 

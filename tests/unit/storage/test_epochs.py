@@ -33,8 +33,10 @@ def test_an_epoch_ends_where_a_later_one_begins(history: list[tuple[int, int]], 
     epochs, written = play(history)
     known = [epoch for epoch, _ in epochs.entries if epoch <= asked]
     found, end = epochs.end_of(asked, len(written))
-    if not known:
+    if not epochs.entries or asked < 0:
         assert (found, end) == (-1, -1)
+    elif not known:
+        assert (found, end) == (asked, epochs.entries[0][1])
     else:
         assert found == known[-1]
         assert all(epoch > found for epoch in written[end:])

@@ -85,7 +85,7 @@ async def check_partition(engine: Engine, name: str, told: dict[str, object]) ->
                 base_sequence=sequence,
             )
         )
-        done = partition.append(memoryview(batch), -1)
+        done = partition.append(memoryview(batch))
         assert done.base_offset == expected_offset
     async with asyncio.timeout(30):
         while partition.high_watermark < 205:  # noqa: ASYNC110 - a commit round is under way

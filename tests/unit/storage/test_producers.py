@@ -25,7 +25,7 @@ class ProducersAgainstModel(RuleBasedStateMachine):
         last = (first + count - 1) % WRAP
         assert self.producers.check(producer_id, epoch, first, last) is None
         sent = SentBatch(first, last, self.offset, self.offset + count - 1, -1)
-        self.producers.note(producer_id, epoch, sent, 1)
+        self.producers.note(producer_id, epoch, sent, 1, 1)
         known, batches = self.model.get(producer_id, (epoch, []))
         self.model[producer_id] = (epoch, [*(batches if known == epoch else []), (first, last, self.offset)])
         self.offset += count
@@ -98,7 +98,7 @@ TestProducers = ProducersAgainstModel.TestCase
 def test_only_silent_producers_are_forgotten(seen: list[int], now_ms: int) -> None:
     producers = Producers()
     for producer_id, seen_ms in enumerate(seen):
-        producers.note(producer_id, 0, SentBatch(0, 0, 0, 0, -1), seen_ms)
+        producers.note(producer_id, 0, SentBatch(0, 0, 0, 0, -1), seen_ms, 1)
     silent = [producer_id for producer_id, seen_ms in enumerate(seen) if now_ms - seen_ms > EXPIRY_MS]
     assert producers.expire(now_ms) == len(silent)
     assert [producers.get(producer_id) is None for producer_id in range(len(seen))] == [

@@ -17,7 +17,7 @@ TOPIC_SOURCE: Final = 1
 BROKER_SOURCE: Final = 4
 DEFAULT_SOURCE: Final = 5
 
-TYPES: Final = {"boolean": 1, "string": 2, "int": 3, "long": 5, "list": 7}
+TYPES: Final = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 
 
 class Synonym(NamedTuple):

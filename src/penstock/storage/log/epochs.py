@@ -37,10 +37,14 @@ class LeaderEpochs:
         return self._epochs[found] if found >= 0 else -1
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """The largest known epoch up to `epoch` and the offset where it ended; (-1, -1) if there is none."""
+        """The largest known epoch up to `epoch` and the offset where it ended; (-1, -1) if none is known at all.
+
+        An epoch older than all known ones was dropped with its records: it ended where the first known one begins, so
+        that its reader goes on there instead of fearing a lost log.
+        """
         found = bisect_right(self._epochs, epoch) - 1
         if found < 0:
-            return -1, -1
+            return (epoch, self._starts[0]) if self._starts and epoch >= 0 else (-1, -1)
         end = self._starts[found + 1] if found + 1 < len(self._starts) else log_end
         return self._epochs[found], end
 

@@ -194,6 +194,7 @@ class Log:
                 header.producer_epoch,
                 SentBatch(header.base_sequence, header.last_sequence, base, last, append_time),
                 now_ms,
+                header.max_timestamp,
             )
         self._appended(segment, size, header.record_count)
         return Appended(base, last, append_time)

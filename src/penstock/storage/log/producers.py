@@ -27,11 +27,13 @@ class SentBatch(NamedTuple):
 
 
 class Producer:
-    __slots__ = ("batches", "epoch", "seen_ms")
+    __slots__ = ("batches", "epoch", "last_timestamp", "seen_ms")
 
     def __init__(self, epoch: int, seen_ms: int, batches: list[SentBatch] | None = None) -> None:
         self.epoch = epoch
         self.seen_ms = seen_ms
+        self.last_timestamp = seen_ms
+        """Of the records it sent last; after a restart, when it sent them."""
         self.batches: deque[SentBatch] = deque(batches or [], KEPT_BATCHES)
 
 
@@ -85,7 +87,7 @@ class Producers:
                 )
         return None
 
-    def note(self, producer_id: int, epoch: int, sent: SentBatch, now_ms: int) -> None:
+    def note(self, producer_id: int, epoch: int, sent: SentBatch, now_ms: int, last_timestamp: int) -> None:
         producer = self._by_id.get(producer_id)
         if producer is None:
             producer = self._by_id[producer_id] = Producer(epoch, now_ms)
@@ -93,6 +95,7 @@ class Producers:
             producer.epoch = epoch
             producer.batches.clear()
         producer.seen_ms = now_ms
+        producer.last_timestamp = last_timestamp
         producer.batches.append(sent)
 
     def expire(self, now_ms: int) -> int:

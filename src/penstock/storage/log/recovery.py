@@ -306,7 +306,7 @@ class _Recovery:
         if header.producer_id >= 0 and not header.is_control:
             stamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
             sent = SentBatch(header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, stamp)
-            state.producers.note(header.producer_id, header.producer_epoch, sent, self.now_ms)
+            state.producers.note(header.producer_id, header.producer_epoch, sent, self.now_ms, header.max_timestamp)
 
     def _sync(self) -> None:
         files = [segment.file for segment in self.out.segments if segment.file is not None]

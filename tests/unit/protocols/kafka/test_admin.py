@@ -157,7 +157,6 @@ def test_settings_change_one_by_one(version: int) -> None:
     [
         ([change("retention.ms", SET, "soon")], BAD_CONFIG, "soon"),
         ([change("retention", SET, "1")], BAD_CONFIG, "did you mean retention"),
-        ([change("retention", DELETE)], BAD_CONFIG, "unknown"),
         ([change("cleanup.policy", SUBTRACT, "delete")], BAD_CONFIG, "delete, compact"),
         ([change("retention.ms", APPEND, "1")], BAD_CONFIG, "no list"),
         ([change("retention.ms", SET)], BAD_REQUEST, "no value"),

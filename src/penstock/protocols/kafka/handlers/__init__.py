@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from penstock.protocols.kafka.fetch_sessions import FetchSessions
 
 Fields = Mapping[str, Any]
+# Authorized operations as bits. There is no access control: everybody may do all that can be done to a thing.
 NO_OPERATIONS: Final = -(1 << 31)
-"""What authorized operations say when they were not asked for."""
+"""Not asked for."""
+TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """DescribeCluster 0-2: who is in the cluster. Controllers cannot be asked for: there are none apart from brokers."""
 
 from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import NO_OPERATIONS, Api, Context, Fields
+from penstock.protocols.kafka.handlers import CLUSTER_OPERATIONS, NO_OPERATIONS, Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
 API = Api(60, "describe_cluster", 0, 2)
@@ -24,5 +24,7 @@ def handle(context: Context, request: Message, version: int) -> Fields:
         "cluster_id": context.engine.cluster_id,
         "controller_id": context.node_id,
         "brokers": [here] if code == errors.NONE else [],
-        "cluster_authorized_operations": NO_OPERATIONS,
+        "cluster_authorized_operations": (
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
+        ),
     }

@@ -37,7 +37,7 @@ def _describe(context: Context, name: str, index: int, room: int) -> Fields:
                 "producer_id": producer_id,
                 "producer_epoch": producer.epoch,
                 "last_sequence": producer.batches[-1].last_sequence if producer.batches else _NONE,
-                "last_timestamp": producer.seen_ms,
+                "last_timestamp": producer.last_timestamp,
                 "coordinator_epoch": _NONE,
                 "current_txn_start_offset": _NONE,
             }

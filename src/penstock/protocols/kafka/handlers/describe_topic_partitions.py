@@ -7,7 +7,7 @@ names the partition the next page begins with.
 from penstock.engine.topics import Topic, check_name
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import NO_OPERATIONS, Api, Context, Fields
+from penstock.protocols.kafka.handlers import NO_OPERATIONS, TOPIC_OPERATIONS, Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
 API = Api(75, "describe_topic_partitions", 0, 0)
@@ -75,5 +75,5 @@ def _describe(context: Context, topic: Topic, begin: int, end: int) -> Fields:
             }
             for partition in topic.partitions[begin:end]
         ],
-        "topic_authorized_operations": NO_OPERATIONS,
+        "topic_authorized_operations": TOPIC_OPERATIONS,
     }

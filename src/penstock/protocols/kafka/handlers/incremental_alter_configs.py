@@ -23,9 +23,7 @@ def _change(given: Mapping[str, str], resource: Message, defaults: Mapping[str, 
     for config in resource.configs:
         name, operation = config.name, config.config_operation
         if operation == _DELETE:
-            if name not in SETTINGS:
-                raise PenstockError(Code.INVALID_CONFIG, f"topic setting {name!r} is unknown")
-            changed.pop(name, None)
+            changed.pop(name, None)  # also one that nobody knows: then it is not set
         elif config.value is None:
             raise PenstockError(Code.INVALID_REQUEST, f"setting {name} has no value; operation {_DELETE} unsets it")
         elif operation == _SET:

@@ -2,8 +2,6 @@
 
 Version notes: 0 has no null list, an empty one asks for all; 1+ null asks for all; 4+ may forbid creation; 10+
 topic ids, 12+ topics by id alone.
-
-Not here: authorized operations (always "not asked").
 """
 
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 from penstock.engine.topics import Topic
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import NO_OPERATIONS, Api, Context, Fields
+from penstock.protocols.kafka.handlers import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS, Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
 API = Api(3, "metadata", 0, 13)
@@ -19,28 +17,31 @@ API = Api(3, "metadata", 0, 13)
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
     asked = request.topics
+    operations = TOPIC_OPERATIONS if request.get("include_topic_authorized_operations") else NO_OPERATIONS
     if asked is None or (version == 0 and not asked):
-        topics = [_describe(context, topic) for topic in context.engine.topics]
+        topics = [_describe(context, topic, operations) for topic in context.engine.topics]
     else:
         may_create = context.auto_create and request.get("allow_auto_topic_creation", True)
-        topics = [await _find(context, wanted, may_create) for wanted in asked]
+        topics = [await _find(context, wanted, may_create, operations) for wanted in asked]
     return {
         "throttle_time": 0,
         "brokers": [{"node_id": context.node_id, "host": context.host, "port": context.port, "rack": None}],
         "cluster_id": context.engine.cluster_id,
         "controller_id": context.node_id,
         "topics": topics,
-        "cluster_authorized_operations": NO_OPERATIONS,
+        "cluster_authorized_operations": (
+            CLUSTER_OPERATIONS if request.get("include_cluster_authorized_operations") else NO_OPERATIONS
+        ),
         "error_code": errors.NONE,
     }
 
 
-async def _find(context: Context, wanted: Message, may_create: bool) -> Fields:
+async def _find(context: Context, wanted: Message, may_create: bool, operations: int) -> Fields:
     topics = context.engine.topics
     topic_id, name = wanted.get("topic_id"), wanted.name
     if topic_id is not None and topic_id.int and name is None:
         found = topics.get_by_id(topic_id)
-        return _describe(context, found) if found else _missing(None, errors.UNKNOWN_TOPIC_ID, topic_id)
+        return _describe(context, found, operations) if found else _missing(None, errors.UNKNOWN_TOPIC_ID, topic_id)
     if name is None:
         return _missing("", errors.INVALID_REQUEST)
     found = topics.get(name)
@@ -53,7 +54,7 @@ async def _find(context: Context, wanted: Message, may_create: bool) -> Fields:
                 return _missing(name, errors.kafka_code(error))
     if found is None:
         return _missing(name, errors.KAFKA_CODES[Code.UNKNOWN_TOPIC])
-    return _describe(context, found)
+    return _describe(context, found, operations)
 
 
 def _missing(name: str | None, code: int, topic_id: Any = None) -> Fields:
@@ -67,7 +68,7 @@ def _missing(name: str | None, code: int, topic_id: Any = None) -> Fields:
     }
 
 
-def _describe(context: Context, topic: Topic) -> Fields:
+def _describe(context: Context, topic: Topic, operations: int) -> Fields:
     here = [context.node_id]
     return {
         "error_code": errors.NONE,
@@ -86,5 +87,5 @@ def _describe(context: Context, topic: Topic) -> Fields:
             }
             for partition in topic.partitions
         ],
-        "topic_authorized_operations": NO_OPERATIONS,
+        "topic_authorized_operations": operations,
     }

@@ -45,6 +45,7 @@ class Result(NamedTuple):
     append_time: int
     log_start: int
     text: str | None
+    bad_records: tuple[int, ...] = ()
 
 
 class Produced(NamedTuple):
@@ -223,7 +224,7 @@ def _append(
         if request.transactional_id is not None:
             return Result(index, errors.UNSUPPORTED_VERSION, -1, -1, -1, "no transactions yet"), None, -1
         batch = batch if batch is not None else memoryview(b"")
-        header = partition.check(batch, request.acks, zstd_allowed=version >= 7)
+        header = partition.check(batch, zstd_allowed=version >= 7)
         if partition.opens_batches:
             openings.append(Opening(rows, len(rows), partition, batch, header))
             return Result(index, errors.NONE, -1, -1, -1, None), None, -1
@@ -259,7 +260,7 @@ def _appended(partition: Partition, done: Appended) -> Result:
 
 
 def _refused(index: int, error: PenstockError) -> Result:
-    return Result(index, errors.kafka_code(error), -1, -1, -1, errors.describe(error))
+    return Result(index, errors.kafka_code(error), -1, -1, -1, errors.describe(error), error.records)
 
 
 def encode(results: list[tuple[bytes, list[Result]]], version: int) -> bytes:
@@ -274,7 +275,9 @@ def encode(results: list[tuple[bytes, list[Result]]], version: int) -> bytes:
             if version >= 5:
                 out += _LOG_START.pack(row.log_start)
             if version >= 8:
-                out += b"\0\0\0\0"  # no record errors
+                out += _I32.pack(len(row.bad_records))
+                for at in row.bad_records:
+                    out += _I32.pack(at) + b"\xff\xff"  # no text of its own
                 if row.text is None:
                     out += b"\xff\xff"
                 else:
@@ -296,7 +299,10 @@ def _encode_flexible(results: list[tuple[bytes, list[Result]]], version: int) ->
                 out += b"\x01\x00\x00"  # no record errors, no text, no tags
             else:
                 text = row.text.encode()
-                out += b"\x01" + encode_uvarint(len(text) + 1) + text + b"\0"
+                out += encode_uvarint(len(row.bad_records) + 1)
+                for at in row.bad_records:
+                    out += _I32.pack(at) + b"\0\0"  # no text of its own, no tags
+                out += encode_uvarint(len(text) + 1) + text + b"\0"
         out += b"\0"
     out += b"\0\0\0\0\0"  # throttle time, no tags
     return bytes(out)
