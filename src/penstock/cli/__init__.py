@@ -9,14 +9,16 @@ failure.py     exit codes, and the one line an error becomes
 connection.py  which server, and the clients for it
 contexts.py    named servers in ~/.penstock/config.yaml
 output.py      tables, JSON, YAML, progress
+topics.py      questions about topics that several commands ask
+moment.py      times as people write them
 
 serve.py       runs a broker until a signal or a failure ends it
-topic.py       topics
-produce.py     records in
-consume.py     records out
+topic.py       topics; alteration.py is what `topic alter` changes
+produce.py     records in; record_input.py reads them, delivery.py sends them and keeps the account
+consume.py     records out; position.py and record_range.py choose them, record_filter.py sieves, record_text.py prints
 config.py      a broker's settings
-log.py         a data directory
-bench.py       throughput and latency of a broker
+log.py         a data directory; dump.py prints what is in it
+bench/         throughput and latency of a broker
 context.py     the contexts
 completion.py  the shells' completion
 version.py     the version

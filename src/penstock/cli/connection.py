@@ -121,9 +121,10 @@ class Server:
 
         deadline = time.monotonic() + self.timeout_s
         reasons = []
-        for word in self.address.split(","):
+        words = self.address.split(",")
+        for at, word in enumerate(words):
             try:
-                left = max(deadline - time.monotonic(), 0.001)
+                left = max(deadline - time.monotonic(), 0.001) / (len(words) - at)  # one that swallows packets is one
                 socket.create_connection(_split_address(word.strip()), timeout=left).close()
             except TimeoutError:
                 reasons.append("")
@@ -199,7 +200,9 @@ def find_server(
     env = os.environ if env is None else env
     given = properties or {}
     found = None
-    if address:
+    if address == "":
+        raise CommandError("--server is empty; say HOST:PORT, or leave it out", code=USAGE)
+    if address is not None:
         found = address, "--server"
     elif env.get("PENSTOCK_SERVER") and not context_name:
         found = env["PENSTOCK_SERVER"], "$PENSTOCK_SERVER"

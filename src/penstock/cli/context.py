@@ -39,7 +39,9 @@ def list_contexts(output: str) -> None:
     show(rows, output, table)
 
 
-@command.command("add", help="Add a context, or change one. The first one becomes the current one.")
+@command.command(
+    "add", help="Add a context, or replace the one of that name whole. The first one becomes the current one."
+)
 @click.argument("name")
 @click.option("-s", "--server", required=True, metavar="HOST:PORT", help="The server, or several, with commas.")
 @click.option("-X", "properties", metavar="KEY=VALUE", multiple=True, help="A librdkafka property to use with it.")

@@ -62,7 +62,9 @@ class Contexts:
             name: {"server": context.server, **({"properties": dict(context.properties)} if context.properties else {})}
             for name, context in sorted(self.by_name.items())
         }
-        text = yaml.safe_dump({"current": self.current, "contexts": contexts}, sort_keys=False, allow_unicode=True)
+        text = yaml.safe_dump(
+            {"current": self.current or "", "contexts": contexts}, sort_keys=False, allow_unicode=True
+        )
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         target = self.path.resolve()  # a link stays one
         handle, fresh = tempfile.mkstemp(dir=target.parent)  # readable by its owner alone
@@ -89,9 +91,10 @@ def _parse(text: str, path: Path) -> tuple[str | None, dict[str, Context]]:
     import yaml
 
     try:
-        read = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise CommandError(f"{path} is no YAML: {error}", code=USAGE) from None
+        read = yaml.load(text, yaml.BaseLoader) or {}  # noqa: S506 - makes strings only: 0123 stays a password
+    except yaml.YAMLError as error:  # whose text may quote a password
+        line = error.problem_mark.line + 1 if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark else 1
+        raise CommandError(f"{path}, line {line}: this is no YAML", code=USAGE) from None
     if not isinstance(read, dict) or set(read) - {"current", "contexts"}:
         raise CommandError(f"{path}: expected the keys current and contexts", code=USAGE)
     by_name = {}
@@ -99,7 +102,6 @@ def _parse(text: str, path: Path) -> tuple[str | None, dict[str, Context]]:
     for name, given in listed.items() if isinstance(listed, dict) else [("contexts", listed)]:
         properties = given.get("properties") or {} if isinstance(given, dict) else None
         if not isinstance(given, dict) or not isinstance(given.get("server"), str) or not isinstance(properties, dict):
-            raise CommandError(f"{path}: context {name!r} is {given!r}; expected server: HOST:PORT", code=USAGE)
+            raise CommandError(f"{path}: context {name!r} has no server; expected server: HOST:PORT", code=USAGE)
         by_name[str(name)] = Context(given["server"], {str(key): str(value) for key, value in properties.items()})
-    current = read.get("current")
-    return (str(current) if current is not None else None), by_name
+    return read.get("current") or None, by_name

@@ -36,8 +36,10 @@ def report(error: Exception) -> int:
         text, code = f"{error.filename}: {error.strerror}" if error.filename else str(error), FAILED
     else:
         raise error
+    from penstock.cli.output import printable
+
     sys.stdout.flush()
-    click.echo(f"penstock: {' '.join(text.split())}", err=True)
+    click.echo(f"penstock: {printable(' '.join(text.split()))}", err=True)
     return code
 
 

@@ -96,6 +96,7 @@ def root(context: click.Context) -> int | None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the result is the process's exit code."""
+    _open_closed_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
@@ -118,6 +119,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - the border where every error becomes a line and an exit code
         return report(error)
     return result if isinstance(result, int) else 0
+
+
+def _open_closed_streams() -> None:
+    """Whoever starts us may have closed a standard stream; the next file opened would take its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            fd = os.open(os.devnull, os.O_RDWR)
+            if fd != number:
+                os.dup2(fd, number)
+                os.close(fd)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
 
 
 def _unknown(word: str) -> str:

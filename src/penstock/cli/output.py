@@ -42,7 +42,7 @@ def show(value: Any, output: str, table: Callable[[], None]) -> None:
 
 def print_table(rows: Iterable[Sequence[object]], columns: Sequence[str], *, title: str = "") -> None:
     """Rows for people. Numbers stand on the right; None is a dash."""
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     right = [all(_is_number(row[at]) for row in cells) and bool(cells) for at in range(len(columns))]
     if sys.stdout.isatty():
         _draw(cells, columns, right, title)
@@ -64,7 +64,14 @@ def print_fields(fields: Mapping[str, object], *, title: str = "") -> None:
         click.echo(click.style(title, bold=True) if sys.stdout.isatty() and not _is_plain() else title)
     width = max(map(len, fields), default=0)
     for name, value in fields.items():
-        click.echo(f"  {name:{width}}  {'-' if value is None else value}")
+        click.echo(f"  {name:{width}}  {'-' if value is None else printable(str(value))}")
+
+
+def printable(text: str) -> str:
+    """Control characters escaped: what a server or a record says must not drive the terminal of whoever looks at it."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def note(text: str) -> None:
