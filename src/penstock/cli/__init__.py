@@ -2,7 +2,8 @@
 
 Owns: the words a person types and what is printed back. One file per command, imported only when that command is
 called. Commands talk to a broker over the network, through librdkafka, like any other Kafka program. Only three look
-into other rooms: `serve` starts `server`, `config` reads its settings, `log` reads `storage`.
+into other rooms: `serve` starts `server`, `config` reads its settings, `log` uses what storage and metadata have
+`offline`.
 
 main.py        finds the command, prints the help, turns errors into exit codes
 failure.py     exit codes, and the one line an error becomes
@@ -17,7 +18,7 @@ topic.py       topics; alteration.py is what `topic alter` changes
 produce.py     records in; record_input.py reads them, delivery.py sends them and keeps the account
 consume.py     records out; position.py and record_range.py choose them, record_filter.py sieves, record_text.py prints
 config.py      a broker's settings
-log.py         a data directory; dump.py prints what is in it
+log.py         a data directory; dump.py prints what is in it, repairing.py mends it
 bench/         throughput and latency of a broker
 context.py     the contexts
 completion.py  the shells' completion

@@ -13,16 +13,16 @@ from penstock.cli.output import print_fields
 
 if TYPE_CHECKING:
     from penstock.ports.disk import Disk
-    from penstock.storage.catalogue import Catalogue
-    from penstock.storage.inspection import DirectoryReport
-    from penstock.storage.repair import Plan
+    from penstock.storage.offline.catalogue import Catalogue
+    from penstock.storage.offline.inspection import DirectoryReport
+    from penstock.storage.offline.repair import Plan
 
 
 @contextmanager
 def locked(data_dir: str) -> "Iterator[Disk]":
     """The directory's disk, while no broker can take it."""
     from penstock.storage.local_disk import LocalDisk
-    from penstock.storage.repair import take_lock
+    from penstock.storage.offline.repair import take_lock
 
     disk = LocalDisk()
     lock = take_lock(disk, data_dir)
@@ -34,7 +34,7 @@ def locked(data_dir: str) -> "Iterator[Disk]":
 
 
 def plan(report: "DirectoryReport", catalogue: "Catalogue", recreate_missing: bool, *, whole: bool) -> "Plan":
-    from penstock.storage.repair import make_plan
+    from penstock.storage.offline.repair import make_plan
 
     now_ms = int(time.time() * 1000)
     return make_plan(report, catalogue, now_ms, str(uuid4()), recreate_missing=recreate_missing, whole=whole)
@@ -59,7 +59,7 @@ def apply(disk: "Disk", data_dir: str, plan: "Plan") -> list[str]:
 
 
 def describe(plan: "Plan") -> dict[str, Any]:
-    from penstock.storage.log.repair import lost_ranges
+    from penstock.storage.offline.log_repair import lost_ranges
 
     return {
         "steps": [

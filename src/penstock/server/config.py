@@ -22,6 +22,7 @@ ENV_PREFIX = "PENSTOCK_"
 ENV_CONFIG_FILE = "PENSTOCK_CONFIG"
 TOPIC_PREFIX = "defaults.topic."
 PARTITIONS_KEY = "defaults.topic.partitions"
+DEFAULT_SOURCE = "default"
 
 MIB = 1024 * 1024
 
@@ -269,15 +270,99 @@ def load(
     Raises:
         ConfigError: One setting is wrong, or a listener reaches beyond loopback without `insecure`.
     """
+    given, ignored = _gather(file, env, flags)
+    return _check_exposure(_build(given, ignored))
+
+
+class Effective(NamedTuple):
+    """One setting as a broker would have it, and where that was said."""
+
+    key: str
+    value: object
+    source: str
+    """`default`, or the file, environment variable or flag it came from."""
+    purpose: str
+
+    @property
+    def is_default(self) -> bool:
+        return self.source == DEFAULT_SOURCE
+
+
+def explain(
+    *,
+    file: Path | str | None = None,
+    env: Mapping[str, str] | None = None,
+    flags: Mapping[str, Given] | None = None,
+) -> list[Effective]:
+    """Every setting that `load` would return, topic defaults that were given included.
+
+    Raises:
+        ConfigError: as `load` does.
+    """
+    given, ignored = _gather(file, env, flags)
+    config = _check_exposure(_build(given, ignored))
+    found = []
+    for setting in SETTINGS:
+        source = given[setting.key].source if setting.key in given else DEFAULT_SOURCE
+        found.append(Effective(setting.key, _value_of(config, setting.key), source, setting.purpose))
+    for name, value in sorted(config.defaults.topic.items()):
+        key = TOPIC_PREFIX + name
+        found.append(Effective(key, value, given[key].source, f"default of the topic setting {name}"))
+    return found
+
+
+def find_problems(
+    *,
+    file: Path | str | None = None,
+    env: Mapping[str, str] | None = None,
+    flags: Mapping[str, Given] | None = None,
+) -> tuple[list[ConfigError], dict[str, Given]]:
+    """All that is wrong, where `load` stops at the first; and the settings given that are right by themselves."""
+    problems: list[ConfigError] = []
+    try:
+        given, ignored = _gather(file, env, flags, problems)
+    except ConfigError as error:
+        return [*problems, error], {}
+    sound: dict[str, Given] = {}
+    for key, each in given.items():
+        try:
+            _build({key: each}, ())
+        except ConfigError as error:
+            problems.append(error)
+        else:
+            sound[key] = each
+    try:
+        _check_exposure(_build(sound, ignored))
+    except ConfigError as error:
+        problems.append(error)
+    return problems, sound
+
+
+def _gather(
+    file: Path | str | None,
+    env: Mapping[str, str] | None,
+    flags: Mapping[str, Given] | None,
+    problems: list[ConfigError] | None = None,
+) -> tuple[dict[str, Given], tuple[str, ...]]:
+    """All layers, flattened, the last one winning, and the environment variables that are no setting."""
     env = os.environ if env is None else env
     file = file or env.get(ENV_CONFIG_FILE) or None
     given: dict[str, Given] = {}
     if file is not None:
-        given.update(_read_file(Path(file), env))
+        given.update(_read_file(Path(file), env, problems))
     from_env, ignored = _read_env(env)
     given.update(from_env)
     given.update(flags or {})
-    return _check_exposure(_build(given, ignored))
+    return given, ignored
+
+
+def _value_of(config: Config, key: str) -> object:
+    if key == PARTITIONS_KEY:
+        return config.defaults.partitions
+    value: object = config
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
 
 
 def _build(given: Mapping[str, Given], ignored_env: tuple[str, ...]) -> Config:
@@ -317,6 +402,11 @@ def _parse(setting: Setting, value: object, source: str) -> object:
         raise ConfigError(
             f"{setting.key} = {_show(value)} (from {source}) is not allowed: expected {setting.allowed}"
         ) from None
+
+
+def topic_value(key: str, given: Given) -> str:
+    """A topic default as the text the engine gets. Raises `ConfigError`."""
+    return _topic_value(key, given.value, given.source)
 
 
 def _topic_value(key: str, value: object, source: str) -> str:
@@ -393,7 +483,8 @@ def _flatten(tree: Mapping[object, object], prefix: str = "") -> Iterator[tuple[
             yield key, value
 
 
-def _read_file(path: Path, env: Mapping[str, str]) -> dict[str, Given]:
+def _read_file(path: Path, env: Mapping[str, str], problems: list[ConfigError] | None = None) -> dict[str, Given]:
+    """A file's settings. What is wrong with one of them is raised, or noted in `problems` where that is given."""
     source = f"file {path}"
     try:
         text = path.read_text(encoding="utf-8")
@@ -408,11 +499,17 @@ def _read_file(path: Path, env: Mapping[str, str]) -> dict[str, Given]:
         raise ConfigError(f"config file {path} must hold settings as `key: value`, not {_show(tree)}")
     given: dict[str, Given] = {}
     for key, value in _flatten(tree):
-        if key in given:
-            raise ConfigError(f"{key} (from {source}) is given twice, as {_show(given[key].value)} and {_show(value)}")
-        if value is None:
-            continue  # `key:` with nothing after it keeps the default
-        given[key] = Given(_substitute(value, env, key, source), source)
+        try:
+            if key in given:
+                was = _show(given[key].value)
+                raise ConfigError(f"{key} (from {source}) is given twice, as {was} and {_show(value)}")
+            if value is None:
+                continue  # `key:` with nothing after it keeps the default
+            given[key] = Given(_substitute(value, env, key, source), source)
+        except ConfigError as error:
+            if problems is None:
+                raise
+            problems.append(error)
     return given
 
 

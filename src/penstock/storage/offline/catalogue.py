@@ -1,0 +1,44 @@
+"""What the metadata store says should be in a data directory, as plain facts: storage does not know the store."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEntry:
+    topic_id: UUID
+    partitions: int
+    leader_epoch: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A change of a topic that was under way: creating, growing or removing it."""
+
+    deed: str
+    topic: str
+    topic_id: UUID
+    first_partition: int = 0
+    """Directories from this one on are undone by the next start."""
+
+    @property
+    def is_removal(self) -> bool:
+        return self.deed == "removing"
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    path: str
+    cluster_id: str | None = None
+    topics: Mapping[str, TopicEntry] = field(default_factory=dict)
+    intents: tuple[Intent, ...] = ()
+    next_producer_id: int = 0
+    problem: str | None = None
+    """Why the store cannot be used; the rest is then what could still be read of it."""
+    exists: bool = True
+
+    @property
+    def is_lost(self) -> bool:
+        return self.problem is not None or not self.exists or self.cluster_id is None

@@ -1,0 +1,337 @@
+"""Mend what an inspection of a partition found, with the broker stopped: no byte goes, no offset is used twice.
+
+A damaged segment is written anew, with every batch that still checks; lost offsets become voids. Bytes taken out are
+kept beside it as `{segment}.{position}.damaged-{n}`. Every step may be cut short:
+  1. what is taken out is saved and synced; 2. the new bytes are written to `{segment}.log.tmp` and synced, a start
+  would remove them; 3. the new card takes the old one's place; 4. the new segment takes the old one's place.
+Between 3 and 4 the card does not match its segment: a start then refuses to serve those bytes, changes nothing, and
+the repair can be made again. For that the new card must not end on a block boundary when it ends before the old bytes
+do: its last block is what a start compares (see `recovery`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from penstock.ports.disk import Disk, File
+from penstock.records.batch import NO_TIMESTAMP
+from penstock.storage.checked_file import save_all
+from penstock.storage.log import card as cards
+from penstock.storage.log.card import Card
+from penstock.storage.log.epochs import LeaderEpochs
+from penstock.storage.log.options import LogOptions
+from penstock.storage.log.recovery import recover
+from penstock.storage.log.segment import CHECKPOINT_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX
+from penstock.storage.log.state import FILE_NAME as STATE_NAME
+from penstock.storage.offline.findings import Kind, Start
+from penstock.storage.offline.log_inspection import DAMAGED_MARK, PartitionReport, SegmentReport
+from penstock.storage.offline.survey import Stretch, Survey
+from penstock.storage.offline.void import void_batches
+
+OffsetRange = tuple[int, int]
+_INTERVAL = LogOptions().index_interval_bytes
+_PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to be mended. `apply` does it, durably, and returns the files that keep what was taken out."""
+
+    path: str
+    what: str
+    apply: Callable[[Disk], list[str]]
+    partition: str = ""
+    lost: tuple[OffsetRange, ...] = ()
+    """First and last of each range of offsets without records from now on."""
+
+
+def plan_partition(report: PartitionReport, now_ms: int, expected_end: int | None = None) -> list[Step]:
+    """What would mend a partition; nothing is read or changed yet."""
+    epochs = report.state.epochs if report.state is not None else None
+    steps: list[Step] = []
+    for at, segment in enumerate(report.segments):
+        following = report.segments[at + 1].base if at + 1 < len(report.segments) else None
+        end = following if following is not None else max(report.durable_end, segment.next_offset)
+        short = segment.card is not None and segment.card.size > segment.size
+        if segment.problems or short:
+            steps.append(_plan_rewrite(report, segment, end, epochs))
+            continue
+        if segment.card_is_wrong or segment.bad_blocks:
+            steps.append(_plan_card(report, segment, epochs))
+        promised = segment.sealed or segment.next_offset < report.durable_end
+        if segment.next_offset < end and promised:
+            steps.append(_plan_void(report, segment.next_offset, end, epochs, is_last=following is None))
+    if not report.segments and report.log_start < report.durable_end:
+        steps.append(_plan_void(report, report.log_start, report.durable_end, epochs, is_last=True))
+    written = {step.path.removesuffix(LOG_SUFFIX) for step in steps}
+    for finding in report.findings:
+        is_orphan = finding.kind is Kind.CARD and finding.start is Start.IGNORES
+        if is_orphan and finding.path.rpartition(".")[0] not in written:
+            steps.append(_plan_orphan(report, finding.path))
+    if any(finding.kind is Kind.STATE and finding.is_damage for finding in report.findings):
+        steps.append(_plan_state(report, now_ms, expected_end))
+    return steps
+
+
+def keep_copy(disk: Disk, path: str, name: str | None = None, start: int = 0, size: int | None = None) -> str:
+    """Save bytes of a file under a free name beside it, synced; a copy that is there already is not made again."""
+    source = disk.open(path)
+    try:
+        size = source.size() - start if size is None else size
+        number = 1
+        while True:
+            kept = f"{name or path}{DAMAGED_MARK}{number}"
+            if not disk.exists(kept):
+                break
+            if _same(disk, kept, source, start, size):
+                return kept
+            number += 1
+        target = disk.open(kept, create=True)
+        try:
+            for piece, at in _pieces(source, start, size):
+                target.write_at(piece, at - start)
+            disk.sync_files([target])
+        finally:
+            target.close()
+    finally:
+        source.close()
+    disk.sync_dir(path.rpartition("/")[0])
+    return kept
+
+
+# --- plans
+
+
+def _plan_rewrite(report: PartitionReport, segment: SegmentReport, end: int, epochs: LeaderEpochs | None) -> Step:
+    lost = [(each.first_offset, each.next_offset - 1) for each in segment.problems if each.is_lost]
+    if not (segment.problems and segment.problems[-1].is_lost and segment.problems[-1].end == segment.size):
+        lost.append((segment.next_offset, end - 1))  # missing behind the last byte
+    lost = [(first, last) for first, last in lost if first <= last]
+    mended = sum(not each.is_lost for each in segment.problems)
+    what = f"write {segment.path} anew: {segment.batches} batches stay"
+    what += f", {mended} of them with their header put right" if mended else ""
+
+    def apply(disk: Disk) -> list[str]:
+        return _Rewrite(disk, report, segment, end, epochs).run()
+
+    return Step(segment.path, what, apply, report.name, tuple(lost))
+
+
+def _plan_card(report: PartitionReport, segment: SegmentReport, epochs: LeaderEpochs | None) -> Step:
+    def apply(disk: Disk) -> list[str]:
+        return _rebuild_card(disk, report, segment, epochs)
+
+    path = segment.card_path or segment.path
+    return Step(path, f"make the card of {segment.path} anew from its batches", apply, report.name)
+
+
+def _plan_void(report: PartitionReport, first: int, end: int, epochs: LeaderEpochs | None, *, is_last: bool) -> Step:
+    path = f"{report.path}/{first:020d}{LOG_SUFFIX}"
+
+    def apply(disk: Disk) -> list[str]:
+        epoch = epochs.at(first) if epochs is not None else -1
+        return _write_void(disk, report, first, end, epoch if epoch >= 0 else _epoch_before(report, first), is_last)
+
+    what = f"put {path} without records where a segment is missing, so that its offsets are not used again"
+    return Step(path, what, apply, report.name, ((first, end - 1),))
+
+
+def _plan_orphan(report: PartitionReport, path: str) -> Step:
+    def apply(disk: Disk) -> list[str]:
+        kept = keep_copy(disk, path)
+        disk.unlink(path)
+        disk.sync_dir(report.path)
+        return [kept]
+
+    return Step(path, "set the card aside: the segment it speaks of is not there", apply, report.name)
+
+
+def _plan_state(report: PartitionReport, now_ms: int, expected_end: int | None) -> Step:
+    path = f"{report.path}/{STATE_NAME}"
+
+    def apply(disk: Disk) -> list[str]:
+        kept = []
+        if disk.exists(path):
+            kept.append(keep_copy(disk, path))
+            disk.unlink(path)  # a state that cannot be decoded would stop the recovery
+            disk.sync_dir(report.path)
+        recovered = recover(disk, report.path, LogOptions(), now_ms, expected_end)
+        for segment in recovered.segments:
+            if segment.file is not None:
+                segment.file.close()
+        save_all(disk, {path: recovered.state.encode()})
+        return kept
+
+    return Step(path, "rebuild leader epochs and producers from the batches, as a start would", apply, report.name)
+
+
+# --- deeds
+
+
+class _Rewrite:
+    """A segment written anew; see the module's text for the order of steps."""
+
+    def __init__(
+        self, disk: Disk, report: PartitionReport, segment: SegmentReport, end: int, epochs: LeaderEpochs | None
+    ) -> None:
+        self.disk = disk
+        self.directory = report.path
+        self.segment = segment
+        self.end = end
+        self.epochs = epochs
+        self.ceiling = None if segment.is_last else end
+        self.damaged = {stretch.position for stretch in segment.problems}
+        self.kept: list[str] = []
+        self.epoch_before = _epoch_before(report, segment.base)
+
+    def run(self) -> list[str]:
+        new = f"{self.segment.path}.tmp"
+        source = self.disk.open(self.segment.path)
+        target = self.disk.open(new, create=True)
+        try:
+            self._keep(source)
+            card = self._write(source, target, 0)
+            if card.size % cards.BLOCK_BYTES == 0:
+                card = self._write(source, target, 1)
+            self.disk.sync_files([target])
+        finally:
+            source.close()
+            target.close()
+        self.kept += _replace_card(self.disk, self.directory, self.segment.name, self.segment.is_last, card)
+        self.disk.rename(new, self.segment.path)
+        self.disk.sync_dir(self.directory)
+        return self.kept
+
+    def _survey(self, source: File) -> Survey:
+        segment = self.segment
+        return Survey(source, segment.size, segment.base, ceiling=self.ceiling, epochs=self.epochs)
+
+    def _stretches(self, survey: Survey) -> Iterator[Stretch]:
+        """Up to a tail that was never promised, which is taken out as a start would do."""
+        for stretch in survey.stretches():
+            if not stretch.is_sound and stretch.position not in self.damaged:
+                return
+            yield stretch
+
+    def _keep(self, source: File) -> None:
+        name = f"{self.directory}/{self.segment.name}"
+        at = 0
+        for stretch in self._stretches(self._survey(source)):
+            at = stretch.end
+            if not stretch.is_sound and stretch.size:
+                place = f"{name}.{stretch.position}"
+                self.kept.append(keep_copy(self.disk, self.segment.path, place, stretch.position, stretch.size))
+        if at < self.segment.size:
+            self.kept.append(keep_copy(self.disk, self.segment.path, f"{name}.{at}", at))
+
+    def _write(self, source: File, target: File, pad: int) -> Card:
+        target.truncate(0)
+        card = Card(self.segment.base)
+        survey = self._survey(source)
+        epoch = self.epoch_before
+        for stretch in self._stretches(survey):
+            if stretch.header is None:
+                self._fill(card, target, stretch.next_offset, epoch, pad)
+                continue
+            self._fill(card, target, stretch.first_offset, epoch, pad)
+            epoch = stretch.header.leader_epoch
+            _append(card, target, survey.data(stretch), stretch.next_offset, stretch.header.max_timestamp)
+        self._fill(card, target, self.end, epoch, pad)
+        return card
+
+    def _fill(self, card: Card, target: File, next_offset: int, epoch_before: int, pad: int) -> None:
+        epoch = self.epochs.at(card.next_offset) if self.epochs is not None else -1
+        _append_voids(card, target, next_offset, epoch if epoch >= 0 else epoch_before, pad)
+
+
+def _epoch_before(report: PartitionReport, offset: int) -> int:
+    """The leader epoch of the last batch below `offset`, for when none is on record."""
+    return max([0, *(segment.last_epoch for segment in report.segments if segment.base < offset)])
+
+
+def _write_void(disk: Disk, report: PartitionReport, first: int, end: int, epoch: int, is_last: bool) -> list[str]:
+    directory = report.path
+    name = f"{first:020d}"
+    path = f"{directory}/{name}{LOG_SUFFIX}"
+    file = disk.open(f"{path}.tmp", create=True)
+    try:
+        file.truncate(0)
+        card = Card(first)
+        _append_voids(card, file, end, epoch, 0)
+        disk.sync_files([file])
+    finally:
+        file.close()
+    kept = _replace_card(disk, directory, name, is_last, card)
+    disk.rename(f"{path}.tmp", path)
+    disk.sync_dir(directory)
+    return kept
+
+
+def _rebuild_card(
+    disk: Disk, report: PartitionReport, segment: SegmentReport, epochs: LeaderEpochs | None
+) -> list[str]:
+    file = disk.open(segment.path)
+    card = Card(segment.base)
+    try:
+        survey = Survey(file, segment.size, segment.base, epochs=epochs)
+        for stretch in survey.stretches():
+            if stretch.header is None or not stretch.is_sound:
+                break
+            data = survey.data(stretch)
+            card.add(stretch.first_offset, stretch.next_offset, data, stretch.header.max_timestamp, _INTERVAL)
+        disk.sync_files([file])  # a card is a promise that its bytes are durable
+    finally:
+        file.close()
+    return _replace_card(disk, report.path, segment.name, segment.is_last, card)
+
+
+def _replace_card(disk: Disk, directory: str, name: str, is_last: bool, card: Card) -> list[str]:
+    """Save a card under the name that recovery looks at first; older ones are kept, out of its sight."""
+    index, checkpoint = f"{directory}/{name}{INDEX_SUFFIX}", f"{directory}/{name}{CHECKPOINT_SUFFIX}"
+    path, other = (checkpoint, index) if is_last and not disk.exists(index) else (index, checkpoint)
+    kept = []
+    if disk.exists(path):
+        kept.append(keep_copy(disk, path))
+    if disk.exists(other):
+        kept.append(keep_copy(disk, other))
+        disk.unlink(other)
+    save_all(disk, {path: card.encode()})
+    return kept
+
+
+def _append_voids(card: Card, target: File, next_offset: int, epoch: int, pad: int) -> None:
+    for batch, covered in void_batches(card.next_offset, next_offset, epoch, pad):
+        _append(card, target, memoryview(batch), covered, NO_TIMESTAMP)
+
+
+def _append(card: Card, target: File, data: memoryview, next_offset: int, max_timestamp: int) -> None:
+    target.write_at(data, card.size)
+    card.add(card.next_offset, next_offset, data, max_timestamp, _INTERVAL)
+
+
+def _pieces(file: File, start: int, size: int) -> Iterator[tuple[bytes, int]]:
+    at = start
+    while at < start + size:
+        piece = file.read_at(min(_PIECE_BYTES, start + size - at), at)
+        if not piece:
+            return
+        yield piece, at
+        at += len(piece)
+
+
+def _same(disk: Disk, path: str, source: File, start: int, size: int) -> bool:
+    file = disk.open(path)
+    try:
+        if file.size() != size:
+            return False
+        return all(file.read_at(len(piece), at - start) == piece for piece, at in _pieces(source, start, size))
+    finally:
+        file.close()
+
+
+def lost_ranges(steps: Iterable[Step]) -> dict[str, list[OffsetRange]]:
+    """The offsets without records after these steps, by partition."""
+    lost: dict[str, list[OffsetRange]] = {}
+    for step in steps:
+        if step.lost:
+            lost.setdefault(step.partition, []).extend(step.lost)
+    return lost
