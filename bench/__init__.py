@@ -1,13 +1,26 @@
 """Penstock beside Apache Kafka on one machine, in turn, in interleaved rounds.
 
 Owns: the load, the measuring and the report. Never imports `penstock`: a broker is a process with an address.
+(unmetered.py does, as it runs inside such a process.)
 
-run.py      the command: rounds, brokers, where the results go
-rows.py     what is measured: each row's work, unit and bar
-subject.py  a broker under measurement: start, topics, CPU, memory
-native.py   compiles load.c and floor.c on the spot and runs them
-load.c      produce, consume and latency through librdkafka
-floor.c     the same bytes without a broker: receive, write, send back
-machine.py  facts about the machine and the versions
-report.py   results as a page of docs
+run.py         the command: rounds, brokers, where the results go
+groups.py      what a run consists of
+cells.py       the matrix: loads and rates, each with its bars and the reasons for its losses
+rows.py        a line of the report and its bars
+scale.py       how much work a run is
+throughput.py  produce, consume and CPU; the floor; start and memory
+latency.py     steady rates: to the acknowledgement, to a consumer
+neighbours.py  what a producer suffers from a cold reader and from retention
+opening.py     many partitions: create, open after a stop and after a kill
+metering.py    what metrics cost; unmetered.py is Penstock without them
+subject.py     a broker under measurement: start, kill, topics, CPU, memory
+native.py      compiles load.c and floor.c on the spot and runs them
+load.c         produce, consume and latency through librdkafka
+floor.c        the same bytes without a broker: receive, write, send back
+jvm.py         the Java clients as loads; Consume.java reads a topic
+machine.py     facts about the machine and the versions
+figures.py     medians, ratios, verdicts
+report.py      results as a page of docs; plots.py draws its pictures
+progress.py    a line for each step on standard error
+sync_rounds.py what a sync round costs, for docs/adr/0003-sync-rounds.md
 """

@@ -1,15 +1,22 @@
 /* Loads a Kafka broker through librdkafka and prints what it measured as one line of JSON.
  *
- *   load produce BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE ACKS
- *   load consume BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE
- *   load latency BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE ACKS RATE
+ *   load produce BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE ACKS [keyed] [time=MS]
+ *   load consume BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE [keyed] [skip=N]
+ *   load latency BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE ACKS RATE [samples=FILE]
+ *   load passage BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE ACKS RATE
  *
- * Each record's key is its number within its partition, and `consume` checks that every partition comes back
- * whole and in order: a figure for records that were lost or doubled is worth nothing.
+ * `consume` checks that every record comes back once and every partition in order: a figure for records that were
+ * lost or doubled is worth nothing. Records go round the partitions, with their number within the partition as key;
+ * with `keyed` the key is the record's number and the client's partitioner chooses. `time` is the records' timestamp.
+ * `skip` begins at an offset, behind what another produce put into each partition.
+ * `latency` is from the call of produce to the delivery report, `passage` from the call to the consumer's poll in the
+ * same process; both take an open loop of RATE records a second. `samples` gets two int64 a record: sent, took (ns);
+ * SIGTERM ends `latency` early.
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -34,6 +41,12 @@ static void die(const char *format, ...) {
   fputc('\n', stderr);
   exit(1);
 }
+
+/* Which topic is loaded, and with what. */
+struct place {
+  const char *bootstrap, *topic;
+  long partitions, records, size;
+};
 
 static int64_t now_ns(void) {
   struct timespec now;
@@ -67,21 +80,21 @@ static rd_kafka_t *open_client(rd_kafka_type_t type, rd_kafka_conf_t *conf, cons
 }
 
 /* Connects and learns the topic first, so that neither shows in the figures. */
-static rd_kafka_topic_t *warm_up(rd_kafka_t *client, const char *name, long partitions) {
-  rd_kafka_topic_t *topic = rd_kafka_topic_new(client, name, NULL);
+static rd_kafka_topic_t *warm_up(rd_kafka_t *client, const struct place *at) {
+  rd_kafka_topic_t *topic = rd_kafka_topic_new(client, at->topic, NULL);
   const struct rd_kafka_metadata *metadata;
   rd_kafka_resp_err_t error = rd_kafka_metadata(client, 0, topic, &metadata, 30000);
   if (error)
     die("metadata: %s", rd_kafka_err2str(error));
-  if (metadata->topic_cnt != 1 || metadata->topics[0].partition_cnt != partitions)
-    die("topic %s does not have %ld partitions", name, partitions);
+  if (metadata->topic_cnt != 1 || metadata->topics[0].partition_cnt != at->partitions)
+    die("topic %s does not have %ld partitions", at->topic, at->partitions);
   rd_kafka_metadata_destroy(metadata);
   /* Kafka lists a new topic before it leads all of its partitions. A record refused for that is retried behind
    * later ones, and the check of the order would blame the broker. */
   int64_t deadline = now_ns() + 30 * (int64_t)1000000000;
-  for (int32_t p = 0; p < partitions; p++) {
+  for (int32_t p = 0; p < at->partitions; p++) {
     int64_t low, high;
-    while ((error = rd_kafka_query_watermark_offsets(client, name, p, &low, &high, 5000)))
+    while ((error = rd_kafka_query_watermark_offsets(client, at->topic, p, &low, &high, 5000)))
       if (now_ns() > deadline)
         die("partition %" PRId32 " does not serve: %s", p, rd_kafka_err2str(error));
   }
@@ -116,8 +129,22 @@ static void finish(rd_kafka_t *client, long records) {
     die("%ld of %ld records failed: %s", atomic_load(&failed), records, first_failure);
 }
 
-static void run_produce(const char *bootstrap, const char *name, long partitions, long records, long size,
-                        const char *acks) {
+static void print_rate(int64_t started, long records, long size) {
+  double seconds = (double)(now_ns() - started) / 1e9;
+  printf("{\"seconds\": %.6f, \"records\": %ld, \"bytes\": %ld}\n", seconds, records, records * size);
+}
+
+/* No flag: librdkafka points at the one payload instead of copying it; keys are always copied. */
+static rd_kafka_resp_err_t enqueue(rd_kafka_t *client, rd_kafka_topic_t *topic, int32_t partition, char *payload,
+                                   size_t size, int64_t key, int64_t time_ms) {
+  if (time_ms)
+    return rd_kafka_producev(client, RD_KAFKA_V_RKT(topic), RD_KAFKA_V_PARTITION(partition),
+                             RD_KAFKA_V_VALUE(payload, size), RD_KAFKA_V_KEY(&key, sizeof key),
+                             RD_KAFKA_V_TIMESTAMP(time_ms), RD_KAFKA_V_END);
+  return rd_kafka_produce(topic, partition, 0, payload, size, &key, sizeof key, NULL) ? rd_kafka_last_error() : 0;
+}
+
+static void run_produce(const struct place *at, const char *acks, int keyed, int64_t time_ms) {
   rd_kafka_conf_t *conf = rd_kafka_conf_new();
   set(conf, "acks", acks);
   set(conf, "linger.ms", "5");
@@ -126,82 +153,115 @@ static void run_produce(const char *bootstrap, const char *name, long partitions
   set(conf, "queue.buffering.max.kbytes", "262144");
   set(conf, "delivery.report.only.error", "true");
   rd_kafka_conf_set_dr_msg_cb(conf, on_error_report);
-  rd_kafka_t *client = open_client(RD_KAFKA_PRODUCER, conf, bootstrap);
-  rd_kafka_topic_t *topic = warm_up(client, name, partitions);
-  char *payload = make_payload(size);
+  rd_kafka_t *client = open_client(RD_KAFKA_PRODUCER, conf, at->bootstrap);
+  rd_kafka_topic_t *topic = warm_up(client, at);
+  char *payload = make_payload(at->size);
 
   int64_t started = now_ns();
-  for (long i = 0; i < records; i++) {
-    int64_t key = i / partitions;
-    /* Flag 0: librdkafka points at the one payload instead of copying it; keys are always copied. */
-    while (rd_kafka_produce(topic, (int32_t)(i % partitions), 0, payload, (size_t)size, &key, sizeof key, NULL)) {
-      if (rd_kafka_last_error() != RD_KAFKA_RESP_ERR__QUEUE_FULL)
-        die("produce: %s", rd_kafka_err2str(rd_kafka_last_error()));
+  for (long i = 0; i < at->records; i++) {
+    int64_t key = keyed ? i : i / at->partitions;
+    int32_t partition = keyed ? RD_KAFKA_PARTITION_UA : (int32_t)(i % at->partitions);
+    rd_kafka_resp_err_t error;
+    while ((error = enqueue(client, topic, partition, payload, (size_t)at->size, key, time_ms))) {
+      if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL)
+        die("produce: %s", rd_kafka_err2str(error));
       rd_kafka_poll(client, 5);
     }
   }
-  finish(client, records);
-  double seconds = (double)(now_ns() - started) / 1e9;
-  printf("{\"seconds\": %.6f, \"records\": %ld, \"bytes\": %ld}\n", seconds, records, records * size);
+  finish(client, at->records);
+  print_rate(started, at->records, at->size);
   rd_kafka_topic_destroy(topic);
   rd_kafka_destroy(client);
   free(payload);
 }
 
-static void run_consume(const char *bootstrap, const char *name, long partitions, long records, long size) {
+static rd_kafka_t *open_consumer(const struct place *at) {
   rd_kafka_conf_t *conf = rd_kafka_conf_new();
   set(conf, "group.id", "never-joined"); /* librdkafka demands one; assign never uses it */
   set(conf, "enable.auto.commit", "false");
   set(conf, "enable.auto.offset.store", "false");
   set(conf, "auto.offset.reset", "error");
-  rd_kafka_t *client = open_client(RD_KAFKA_CONSUMER, conf, bootstrap);
-  rd_kafka_topic_t *topic = warm_up(client, name, partitions);
-  rd_kafka_queue_t *queue = rd_kafka_queue_get_consumer(client);
-  rd_kafka_topic_partition_list_t *all = rd_kafka_topic_partition_list_new((int)partitions);
-  for (int32_t p = 0; p < partitions; p++)
-    rd_kafka_topic_partition_list_add(all, name, p)->offset = 0;
-  int64_t *next = calloc((size_t)partitions, sizeof *next);
-  rd_kafka_message_t *messages[CONSUME_BATCH];
-  long count = 0;
+  return open_client(RD_KAFKA_CONSUMER, conf, at->bootstrap);
+}
 
-  int64_t started = now_ns(), progress = started;
+static void assign_all(rd_kafka_t *client, const struct place *at, int64_t from) {
+  rd_kafka_topic_partition_list_t *all = rd_kafka_topic_partition_list_new((int)at->partitions);
+  for (int32_t p = 0; p < at->partitions; p++)
+    rd_kafka_topic_partition_list_add(all, at->topic, p)->offset = from;
   rd_kafka_resp_err_t error = rd_kafka_assign(client, all);
   if (error)
     die("assign: %s", rd_kafka_err2str(error));
-  while (count < records) {
+  rd_kafka_topic_partition_list_destroy(all);
+}
+
+/* What a consumer has seen: the next offset and the least next key of each partition, and every keyed record. */
+struct ledger {
+  int64_t *next, *least;
+  unsigned char *seen; /* by record number; NULL when not keyed */
+};
+
+static void check(struct ledger *ledger, const struct place *at, const rd_kafka_message_t *message) {
+  int32_t p = message->partition;
+  int64_t key;
+  if (message->err)
+    die("consume: %s", rd_kafka_message_errstr(message));
+  if (message->key_len != sizeof key || message->len != (size_t)at->size)
+    die("a record of another size at offset %" PRId64, message->offset);
+  memcpy(&key, message->key, sizeof key);
+  int ordered = key == ledger->least[p];
+  if (ledger->seen)
+    ordered = key >= ledger->least[p] && key < at->records && !ledger->seen[key];
+  if (message->offset != ledger->next[p] || !ordered)
+    die("partition %" PRId32 ": record %" PRId64 " at %" PRId64 ", expected record %" PRId64 " at %" PRId64, p, key,
+        message->offset, ledger->least[p], ledger->next[p]);
+  if (ledger->seen)
+    ledger->seen[key] = 1;
+  ledger->next[p]++;
+  ledger->least[p] = key + 1;
+}
+
+static void run_consume(const struct place *at, int keyed, int64_t from) {
+  rd_kafka_t *client = open_consumer(at);
+  rd_kafka_topic_t *topic = warm_up(client, at);
+  rd_kafka_queue_t *queue = rd_kafka_queue_get_consumer(client);
+  size_t width = (size_t)at->partitions;
+  struct ledger ledger = {calloc(width, sizeof(int64_t)), calloc(width, sizeof(int64_t)),
+                          keyed ? calloc((size_t)at->records, 1) : NULL};
+  rd_kafka_message_t *messages[CONSUME_BATCH];
+  long count = 0;
+  for (long p = 0; p < at->partitions; p++)
+    ledger.next[p] = from;
+
+  int64_t started = now_ns(), progress = started;
+  assign_all(client, at, from);
+  while (count < at->records) {
     ssize_t got = rd_kafka_consume_batch_queue(queue, 100, messages, CONSUME_BATCH);
     for (ssize_t i = 0; i < got; i++) {
-      rd_kafka_message_t *message = messages[i];
-      if (message->err)
-        die("consume: %s", rd_kafka_message_errstr(message));
-      int64_t key;
-      if (message->key_len != sizeof key || message->len != (size_t)size)
-        die("a record of another size at offset %" PRId64, message->offset);
-      memcpy(&key, message->key, sizeof key);
-      if (key != next[message->partition] || message->offset != key)
-        die("partition %" PRId32 ": record %" PRId64 " at offset %" PRId64 ", expected %" PRId64,
-            message->partition, key, message->offset, next[message->partition]);
-      next[message->partition]++;
-      count++;
-      rd_kafka_message_destroy(message);
+      check(&ledger, at, messages[i]);
+      rd_kafka_message_destroy(messages[i]);
     }
+    count += got > 0 ? got : 0;
     if (got > 0)
       progress = now_ns();
     else if (now_ns() - progress > (int64_t)TIMEOUT_MS * 1000000)
-      die("only %ld of %ld records came", count, records);
+      die("only %ld of %ld records came", count, at->records);
   }
-  double seconds = (double)(now_ns() - started) / 1e9;
-  printf("{\"seconds\": %.6f, \"records\": %ld, \"bytes\": %ld}\n", seconds, count, count * size);
-  rd_kafka_topic_partition_list_destroy(all);
+  print_rate(started, count, at->size);
   rd_kafka_queue_destroy(queue);
   rd_kafka_consumer_close(client);
   rd_kafka_topic_destroy(topic);
   rd_kafka_destroy(client);
-  free(next);
+  free(ledger.next), free(ledger.least), free(ledger.seen);
 }
 
 static int64_t *sent_ns, *took_ns;
 static atomic_int polling = 1;
+static volatile sig_atomic_t told_to_stop;
+
+static void on_stop(int number) {
+  (void)number;
+  told_to_stop = 1;
+}
 
 static void on_timed_report(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque) {
   (void)client, (void)opaque;
@@ -227,60 +287,180 @@ static double percentile_ms(long count, double share) {
   return (double)took_ns[i < count ? i : count - 1] / 1e6;
 }
 
-static void run_latency(const char *bootstrap, const char *name, long partitions, long records, long size,
-                        const char *acks, long rate) {
-  rd_kafka_conf_t *conf = rd_kafka_conf_new();
-  set(conf, "acks", acks);
-  set(conf, "linger.ms", "0");
-  rd_kafka_conf_set_dr_msg_cb(conf, on_timed_report);
-  rd_kafka_t *client = open_client(RD_KAFKA_PRODUCER, conf, bootstrap);
-  rd_kafka_topic_t *topic = warm_up(client, name, partitions);
-  char *payload = make_payload(size);
+static void make_times(long records) {
   sent_ns = calloc((size_t)records, sizeof *sent_ns);
   took_ns = calloc((size_t)records, sizeof *took_ns);
-  pthread_t poller;
-  if (pthread_create(&poller, NULL, poll_reports, client))
-    die("no thread");
+}
 
-  int64_t started = now_ns();
+static void save_times(const char *path, long records) {
+  FILE *file = fopen(path, "wb");
+  if (!file)
+    die("%s: %s", path, strerror(errno));
   for (long i = 0; i < records; i++) {
-    int64_t due = started + i * (1000000000 / rate);
-    struct timespec until = {due / 1000000000, due % 1000000000};
-    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
-    /* An open loop: nothing here waits for the broker, so a slow answer delays no later record. */
-    sent_ns[i] = now_ns();
-    if (rd_kafka_produce(topic, (int32_t)(i % partitions), 0, payload, (size_t)size, NULL, 0, (void *)(intptr_t)i))
-      die("produce: %s", rd_kafka_err2str(rd_kafka_last_error()));
+    int64_t pair[2] = {sent_ns[i], took_ns[i]};
+    if (fwrite(pair, sizeof pair, 1, file) != 1)
+      die("%s: %s", path, strerror(errno));
   }
-  double seconds = (double)(now_ns() - started) / 1e9;
-  finish(client, records);
-  atomic_store(&polling, 0);
-  pthread_join(poller, NULL);
+  if (fclose(file))
+    die("%s: %s", path, strerror(errno));
+}
 
+static void print_times(long records) {
   long skipped = records / 10; /* the first tenth warms connections and caches */
   long count = records - skipped;
   memmove(took_ns, took_ns + skipped, (size_t)count * sizeof *took_ns);
   qsort(took_ns, (size_t)count, sizeof *took_ns, by_size);
-  printf("{\"seconds\": %.6f, \"records\": %ld, \"p50_ms\": %.4f, \"p99_ms\": %.4f, \"p999_ms\": %.4f, "
-         "\"max_ms\": %.4f}\n",
-         seconds, records, percentile_ms(count, 0.5), percentile_ms(count, 0.99), percentile_ms(count, 0.999),
+  printf("{\"records\": %ld, \"p50_ms\": %.4f, \"p99_ms\": %.4f, \"p999_ms\": %.4f, \"max_ms\": %.4f}\n", records,
+         percentile_ms(count, 0.5), percentile_ms(count, 0.99), percentile_ms(count, 0.999),
          percentile_ms(count, 1.0));
+  free(sent_ns), free(took_ns);
+}
+
+static rd_kafka_t *open_prompt_producer(const struct place *at, const char *acks,
+                                        void (*report)(rd_kafka_t *, const rd_kafka_message_t *, void *)) {
+  rd_kafka_conf_t *conf = rd_kafka_conf_new();
+  set(conf, "acks", acks);
+  set(conf, "linger.ms", "0");
+  rd_kafka_conf_set_dr_msg_cb(conf, report);
+  return open_client(RD_KAFKA_PRODUCER, conf, at->bootstrap);
+}
+
+/* An open loop: nothing here waits for the broker, so a slow answer delays no later record. Each value carries the
+ * record's number. Returns how many were sent: all, or fewer after SIGTERM. */
+static long send_steadily(rd_kafka_topic_t *topic, const struct place *at, long rate) {
+  char *payload = make_payload(at->size);
+  int64_t started = now_ns();
+  long i = 0;
+  for (; i < at->records && !told_to_stop; i++) {
+    int64_t due = started + i * (1000000000 / rate);
+    struct timespec until = {due / 1000000000, due % 1000000000};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+    memcpy(payload, &(int64_t){i}, sizeof(int64_t));
+    sent_ns[i] = now_ns();
+    if (rd_kafka_produce(topic, (int32_t)(i % at->partitions), RD_KAFKA_MSG_F_COPY, payload, (size_t)at->size, NULL, 0,
+                         (void *)(intptr_t)i))
+      die("produce: %s", rd_kafka_err2str(rd_kafka_last_error()));
+  }
+  free(payload);
+  return i;
+}
+
+static void run_latency(const struct place *at, const char *acks, long rate, const char *samples) {
+  rd_kafka_t *client = open_prompt_producer(at, acks, on_timed_report);
+  rd_kafka_topic_t *topic = warm_up(client, at);
+  make_times(at->records);
+  pthread_t poller;
+  if (pthread_create(&poller, NULL, poll_reports, client))
+    die("no thread");
+  signal(SIGTERM, on_stop);
+  long sent = send_steadily(topic, at, rate);
+  finish(client, sent);
+  atomic_store(&polling, 0);
+  pthread_join(poller, NULL);
+  if (samples)
+    save_times(samples, sent);
+  print_times(sent);
   rd_kafka_topic_destroy(topic);
   rd_kafka_destroy(client);
-  free(payload), free(sent_ns), free(took_ns);
+}
+
+struct arrivals {
+  const struct place *at;
+  rd_kafka_t *client;
+  atomic_long warm;
+};
+
+static void *receive_all(void *opaque) {
+  struct arrivals *arrivals = opaque;
+  const struct place *at = arrivals->at;
+  int64_t progress = now_ns();
+  for (long count = 0; count < at->records;) {
+    rd_kafka_message_t *message = rd_kafka_consumer_poll(arrivals->client, 100);
+    int64_t now = now_ns(), i;
+    if (!message) {
+      if (now - progress > (int64_t)TIMEOUT_MS * 1000000)
+        die("only %ld of %ld records came", count, at->records);
+      continue;
+    }
+    if (message->err || message->len != (size_t)at->size)
+      die("consume: %s, %zu bytes", rd_kafka_message_errstr(message), message->len);
+    memcpy(&i, message->payload, sizeof i);
+    if (i >= at->records || (i >= 0 && took_ns[i]))
+      die("record %" PRId64 " came twice or was never sent", i);
+    if (i < 0)
+      atomic_fetch_add(&arrivals->warm, 1);
+    else
+      took_ns[i] = now - sent_ns[i], count++;
+    progress = now;
+    rd_kafka_message_destroy(message);
+  }
+  return NULL;
+}
+
+/* A consumer takes up to a second until it fetches from everywhere: nothing counts before one record of each
+ * partition has come through. */
+static void wait_for_flow(rd_kafka_topic_t *topic, struct arrivals *arrivals) {
+  char *payload = make_payload(arrivals->at->size);
+  memcpy(payload, &(int64_t){-1}, sizeof(int64_t));
+  for (int32_t p = 0; p < arrivals->at->partitions; p++)
+    if (rd_kafka_produce(topic, p, RD_KAFKA_MSG_F_COPY, payload, (size_t)arrivals->at->size, NULL, 0, NULL))
+      die("produce: %s", rd_kafka_err2str(rd_kafka_last_error()));
+  while (atomic_load(&arrivals->warm) < arrivals->at->partitions)
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &(struct timespec){0, 1000000}, NULL);
+  free(payload);
+}
+
+static void run_passage(const struct place *at, const char *acks, long rate) {
+  rd_kafka_t *producer = open_prompt_producer(at, acks, on_error_report), *consumer = open_consumer(at);
+  rd_kafka_topic_t *topic = warm_up(producer, at);
+  make_times(at->records);
+  rd_kafka_poll_set_consumer(consumer);
+  assign_all(consumer, at, 0);
+  pthread_t poller, receiver;
+  struct arrivals arrivals = {at, consumer, 0};
+  if (pthread_create(&poller, NULL, poll_reports, producer) ||
+      pthread_create(&receiver, NULL, receive_all, &arrivals))
+    die("no thread");
+  wait_for_flow(topic, &arrivals);
+  send_steadily(topic, at, rate);
+  finish(producer, at->records);
+  pthread_join(receiver, NULL);
+  atomic_store(&polling, 0);
+  pthread_join(poller, NULL);
+  print_times(at->records);
+  rd_kafka_consumer_close(consumer);
+  rd_kafka_destroy(consumer);
+  rd_kafka_topic_destroy(topic);
+  rd_kafka_destroy(producer);
+}
+
+/* The value of the option `name=value`, "" for a bare `name`, NULL when it was not given. */
+static const char *option(int argc, char **argv, int from, const char *name) {
+  size_t length = strlen(name);
+  for (int i = from; i < argc; i++)
+    if (!strncmp(argv[i], name, length) && (argv[i][length] == '=' || !argv[i][length]))
+      return argv[i] + length + (argv[i][length] == '=');
+  return NULL;
 }
 
 int main(int argc, char **argv) {
-  if (argc < 2)
-    die("usage: load produce|consume|latency ...");
+  const char *usage = "usage: load produce|consume|latency|passage ... (see the top of load.c)";
+  if (argc < 7)
+    die(usage);
   const char *mode = argv[1];
-  if (!strcmp(mode, "produce") && argc == 8)
-    run_produce(argv[2], argv[3], number(argv[4]), number(argv[5]), number(argv[6]), argv[7]);
-  else if (!strcmp(mode, "consume") && argc == 7)
-    run_consume(argv[2], argv[3], number(argv[4]), number(argv[5]), number(argv[6]));
-  else if (!strcmp(mode, "latency") && argc == 9)
-    run_latency(argv[2], argv[3], number(argv[4]), number(argv[5]), number(argv[6]), argv[7], number(argv[8]));
-  else
-    die("usage: load produce|consume|latency ... (see the top of load.c)");
+  struct place at = {argv[2], argv[3], number(argv[4]), number(argv[5]), number(argv[6])};
+  if (!strcmp(mode, "produce") && argc >= 8) {
+    const char *time_ms = option(argc, argv, 8, "time");
+    run_produce(&at, argv[7], option(argc, argv, 8, "keyed") != NULL, time_ms ? number(time_ms) : 0);
+  } else if (!strcmp(mode, "consume")) {
+    const char *skip = option(argc, argv, 7, "skip");
+    run_consume(&at, option(argc, argv, 7, "keyed") != NULL, skip ? number(skip) : 0);
+  } else if (!strcmp(mode, "latency") && argc >= 9) {
+    run_latency(&at, argv[7], number(argv[8]), option(argc, argv, 9, "samples"));
+  } else if (!strcmp(mode, "passage") && argc == 9) {
+    run_passage(&at, argv[7], number(argv[8]));
+  } else {
+    die(usage);
+  }
   return 0;
 }

@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,18 +45,53 @@ def program(name: str) -> Path:
     return target
 
 
-def run(name: str, *arguments: str | int) -> dict[str, Any]:
+class Running:
+    """A program under way."""
+
+    def __init__(self, name: str, *arguments: str | int, prefix: Sequence[str] = ()) -> None:
+        self._command = [*prefix, str(program(name)), *map(str, arguments)]
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def finish(self) -> dict[str, Any]:
+        """Wait for its end and return the JSON it printed.
+
+        Raises:
+            NativeError: it failed, or took too long.
+        """
+        try:
+            output, errors = self._process.communicate(timeout=_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise NativeError(f"{' '.join(self._command)}: no end after {_TIMEOUT_S:.0f} s") from None
+        if self._process.returncode != 0:
+            raise NativeError(f"{' '.join(self._command)}: {errors.strip()}")
+        result: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return result
+
+    def stop(self) -> None:
+        """Ask it to end early; `finish` has what it measured until then."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+@contextmanager
+def running(name: str, *arguments: str | int, prefix: Sequence[str] = ()) -> Iterator[Running]:
+    """Start a program, through the command `prefix`, and do something beside it; it does not outlive the block."""
+    started = Running(name, *arguments, prefix=prefix)
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+def run(name: str, *arguments: str | int, prefix: Sequence[str] = ()) -> dict[str, Any]:
     """Run a program and return the JSON it printed.
 
     Raises:
-        NativeError: it failed, or printed none.
+        NativeError: it failed, or took too long.
     """
-    command = [str(program(name)), *map(str, arguments)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise NativeError(f"{' '.join(command)}: no end after {_TIMEOUT_S:.0f} s") from None
-    if done.returncode != 0:
-        raise NativeError(f"{' '.join(command)}: {done.stderr.strip()}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
+    with running(name, *arguments, prefix=prefix) as started:
+        return started.finish()

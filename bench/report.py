@@ -1,118 +1,146 @@
-"""Results as a page of docs: medians, ratios, bars, and the command that made them."""
+"""Results as a page of docs: a table for each theme, the losses with their reasons, the plots, the machine."""
 
 import json
 import statistics
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from bench.rows import LATENCY_RATE, PARTITIONS, RECORD_BYTES, ROWS, Row
+from bench import plots
+from bench.cells import PACE_PARTITIONS
+from bench.figures import Result, figures, is_lost, ratios, short, spread, verdicts
+from bench.groups import ROWS
+from bench.neighbours import RATE
+from bench.opening import WIDEST_LIMIT_S
+from bench.rows import Row
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
-PAGE = HERE.parent / "docs" / "benchmarks.md"
-NOTHING = ""
+DOCS = HERE.parent / "docs"
+PAGE = "benchmarks.md"
+
+SUBJECTS = {"penstock": "Penstock", "kafka": "Apache Kafka", "floor": "C floor"}
+NOTES = {
+    "Produce": "![Throughput](images/benchmarks-throughput.svg)",
+    "Broker CPU for 1 GB in and out": "![Broker CPU](images/benchmarks-cpu.svg)",
+    "Latency": "![Latency](images/benchmarks-latency.svg)",
+    "Start and memory": "Ready is Penstock's `ready` line, and Kafka's first answer to a metadata request.",
+    "Many partitions": "Topics of 1,000 partitions, ten records of 100 B in each, all read back in the end. A broker "
+    f"without figures took more than {WIDEST_LIMIT_S:.0f} s for all of it, or failed. A killed Kafka first waits for "
+    "the session of its former process to end (9 s by default).",
+    "Neighbours": f"A producer of {RATE:,} records a second, acks=1, page cache. The p99 of the records sent during "
+    "the disturbance over the p99 of the four seconds before. The reader runs at nice 19: its own work "
+    "would otherwise take the cores from the broker and the producer.",
+    "Metrics": "Two Penstocks take turns with the same load; in one of them `bench/unmetered.py` has replaced the "
+    "histograms and the stall monitor by nothing.",
+}
 
 
-def figures(result: dict[str, Any], broker: str, row: str) -> list[float]:
-    """The row's figures of a broker, one per round that has it."""
-    return [each[broker][row] for each in result["rounds"] if row in each.get(broker, {})]
-
-
-def ratios(result: dict[str, Any], row: str) -> list[float]:
-    """Penstock's figure over Kafka's of the same round: what disturbs a round disturbs both."""
-    pairs = [(each.get("penstock", {}), each.get("kafka", {})) for each in result["rounds"]]
-    return [ours[row] / theirs[row] for ours, theirs in pairs if row in ours and row in theirs]
-
-
-def verdict(result: dict[str, Any], row: Row) -> str:
-    """`pass`, `miss`, or nothing where there is no bar or no figure."""
-    if row.bar is None:
-        return NOTHING
-    found = ratios(result, row.name) if row.bar.kind == "ratio" else figures(result, "penstock", row.name)
-    if not found:
-        return NOTHING
-    return "pass" if row.bar.holds(statistics.median(found)) else "**miss**"
-
-
-def spread(values: Sequence[float]) -> str:
-    """The median, and the range when there is one."""
-    if not values:
-        return NOTHING
-    middle = short(statistics.median(values))
-    if len(values) == 1:
-        return middle
-    return f"{middle} ({short(min(values))} to {short(max(values))})"
-
-
-def short(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def table(result: dict[str, Any]) -> str:
-    lines = [
-        "| what | unit | Penstock | Apache Kafka | C floor | ratio | bar | |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in ROWS:
-        brokers = [figures(result, broker, row.name) for broker in ("penstock", "kafka", "floor")]
-        if not any(brokers):
-            continue
-        cells = [row.title, row.unit, *map(spread, brokers), spread(ratios(result, row.name))]
-        cells += [row.bar.text() if row.bar else NOTHING, verdict(result, row)]
+def table(result: Result, rows: list[Row]) -> str:
+    """Empty when no broker has a figure; the floor has a column only where it has figures."""
+    rows = [row for row in rows if any(figures(result, subject, row.name) for subject in ("penstock", "kafka"))]
+    if not rows:
+        return ""
+    subjects = dict(SUBJECTS)
+    if not any(figures(result, "floor", row.name) for row in rows):
+        del subjects["floor"]
+    head = ["", "unit", *subjects.values(), "ratio", "bar"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for row in rows:
+        found = [spread(figures(result, subject, row.name)) for subject in subjects]
+        cells = [row.title, row.unit, *found, spread(ratios(result, row.name)), bars(result, row)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def page(result: dict[str, Any]) -> str:
-    machine = result["machine"]
-    facts = "\n".join(f"| {name} | {value} |" for name, value in machine.items())
+def bars(result: Result, row: Row) -> str:
+    return "; ".join(f"{each.bar.text()}: {'pass' if each.holds else '**miss**'}" for each in verdicts(result, row))
+
+
+def missed(result: Result) -> list[Row]:
+    return [row for row in ROWS if any(not verdict.holds for verdict in verdicts(result, row))]
+
+
+def tables(result: Result, *, notes: bool = True) -> str:
+    parts = []
+    for theme in dict.fromkeys(row.theme for row in ROWS):
+        body = table(result, [row for row in ROWS if row.theme == theme])
+        if body:
+            note = NOTES.get(theme, "") if notes else ""
+            parts.append("\n\n".join(part for part in (f"## {theme}", note, body) if part))
+    return "\n\n".join(parts)
+
+
+def losses(result: Result) -> str:
+    """Every row where Kafka is ahead or a bar is missed."""
+    lines = []
+    for row in ROWS:
+        if not is_lost(result, row):
+            continue
+        found = ratios(result, row.name)
+        how = f"{short(statistics.median(found))} x Kafka" if found else spread(figures(result, "penstock", row.name))
+        miss = ", **bar missed**" if any(not verdict.holds for verdict in verdicts(result, row)) else ""
+        reason = row.reason or "No reason is known yet."
+        lines.append(f"- {row.theme.lower()}, {row.title}: {how}{miss}. {reason}")
+    return "\n".join(lines) or "None in this run."
+
+
+def page(result: Result) -> str:
+    machine = "\n".join(f"| {name} | {value} |" for name, value in result["machine"].items())
     return f"""# Benchmarks
 
-Penstock beside Apache Kafka on one machine, one broker at a time, {len(result["rounds"])} rounds of both
-in turn. Records of {RECORD_BYTES} bytes over {PARTITIONS} partitions, loaded by librdkafka (`bench/load.c`),
-which shares the cores with the broker. Figures are medians over the rounds with their range; a ratio is the
-median of the rounds' own ratios, Penstock over Kafka. MB and GB are powers of ten and count values only.
-
-Made by:
+Penstock beside Apache Kafka on one machine, one broker at a time, {len(result["rounds"])} rounds of both in turn,
+loaded by clients that share the cores with the broker. Figures are medians over the rounds with their range; a
+ratio is the median of the rounds' own ratios, Penstock over Kafka. MB and GB are powers of ten and count values only.
+Rows without a bar are measured in every third round.
 
 ```
 {result["command"]}
 ```
 
-{table(result)}
+- **Page cache**: neither syncs (Penstock with the topic setting `flush=os`). **Synced**: both sync before they
+  acknowledge (Kafka with `flush.messages=1`). **Defaults**: both as they are; Penstock syncs, Kafka does not.
+- Without another word the client is librdkafka (`bench/load.c`); Java is Kafka's own producer performance tool, and
+  `bench/Consume.java`, a consumer assigned its partitions, for reading: Kafka's consumer performance tool needs
+  consumer groups.
+- Every consume checks that each partition comes back whole and in order; a lost or doubled record ends the run
+  instead of giving a figure.
+- A fresh broker first takes {result["scale"]["warm_passes"]} unmeasured passes of half a gigabyte and one over 1,000
+  partitions, so that the JVM's compiler has done its work. Kafka runs with the JVM options of its own start script.
+- A topic of 1,000 partitions gets 16 records in each before it is measured: the first touch of a partition's files
+  is a price of making the topic, and for Kafka's mapped index files a high one.
+- CPU is user and system time of the broker's process. The C floor (`bench/floor.c`) receives the same bytes on one
+  connection, writes them to a file and sends the file back: no protocol, no batches, no offsets.
+- Latency is of 1 KB records over {PACE_PARTITIONS} partitions without linger: from the call of produce to the
+  delivery report, or to the consumer's poll (end to end), in an open loop.
 
-- Every consume checks that each partition comes back whole and in order; a lost or doubled record ends the
-  run instead of giving a figure.
-- Before its figures count, a fresh broker takes {result["scale"]["warm_passes"]} passes of half the bytes, so that
-  the JVM's compiler has done its work.
-- CPU is user and system time of the broker process with its threads and children.
-- The C floor (`bench/floor.c`) receives the same bytes on one connection, writes them to a file and sends the
-  file back: no protocol, no batches, no offsets.
-- Kafka runs with its own start script's JVM options and its default settings, which never fsync; Penstock's
-  default fsyncs before it acknowledges acks=all, and `flush=os` turns that off for a topic.
-- Consume waits for the client most of the time: librdkafka asks again only when it has parsed the last answer, so
-  neither broker is busy throughout (the broker's CPU-s for 1 GB out are in the results, seconds for 1 GB follow
-  from the rate). What the broker adds is the time to its first byte and how well sending overlaps with receiving.
-- Start to ready: from exec to Penstock's `ready` line, and to Kafka's first answer to a metadata request.
-- Latency: from `rd_kafka_produce` to the delivery report, {LATENCY_RATE} records a second, no linger.
+{tables(result)}
+
+## Where Penstock loses
+
+{losses(result)}
 
 ## Machine
 
 | | |
 |---|---|
-{facts}
+{machine}
 """
 
 
+def save(result: Result, docs: Path = DOCS) -> None:
+    """Write the page and its plots."""
+    docs.mkdir(parents=True, exist_ok=True)
+    (docs / PAGE).write_text(page(result))
+    plots.save_all(result, docs / "images")
+
+
 def main() -> None:
-    """Write the page again from a result file (the newest without an argument)."""
+    """Write page and plots again from a result file (the newest without an argument)."""
     chosen = Path(sys.argv[1]) if len(sys.argv) > 1 else max(RESULTS.glob("*.json"), default=None)
     if chosen is None:
         sys.exit("no results yet: make bench")
-    PAGE.write_text(page(json.loads(chosen.read_text())))
-    sys.stderr.write(f"{PAGE} written from {chosen}\n")
+    save(json.loads(chosen.read_text()))
+    sys.stderr.write(f"{DOCS / PAGE} written from {chosen}\n")
 
 
 if __name__ == "__main__":

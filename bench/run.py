@@ -3,19 +3,23 @@
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tests.peers.broker import BrokerError
 
 from bench import machine, report
+from bench.groups import NAMES, OWN, SHARED
 from bench.native import CACHE, NativeError
-from bench.rows import GROUPS, ROWS, Scale, measure_floor, settle, warm_up
+from bench.progress import say
+from bench.scale import Scale, settle
 from bench.subject import BROKERS, start
+from bench.throughput import measure_floor, warm_up
 
 # tmpfs would measure memory where the brokers promise a disk.
 _NOT_DISKS = {"tmpfs", "ramfs"}
@@ -23,16 +27,19 @@ _NOT_DISKS = {"tmpfs", "ramfs"}
 MIN_ROUNDS = 3
 MIN_PASSES = 4
 BUSY_PERCENT = 10.0
+QUICK_SHARE = 0.05
+FULL_EVERY = 3
+EXIT_TERMINATED = 143
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="rounds of every broker (default %(default)s)")
-    parser.add_argument("--megabytes", type=int, default=1000, help="per throughput row (default %(default)s)")
-    parser.add_argument("--latency-seconds", type=int, default=8, help="per latency row (default %(default)s)")
+    parser.add_argument("--share", type=float, default=1.0, help="of every cell's bytes (default %(default)s)")
+    parser.add_argument("--latency-seconds", type=int, default=6, help="per latency row (default %(default)s)")
     parser.add_argument("--warm-passes", type=int, default=6, help="unmeasured passes (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="one small round, to see that all of it works")
-    parser.add_argument("--only", default=",".join(GROUPS), help=f"of {','.join(GROUPS)}")
+    parser.add_argument("--only", default=",".join(NAMES), help=f"of {','.join(NAMES)}")
     parser.add_argument("--brokers", default=",".join(BROKERS), help=f"of {','.join(BROKERS)}")
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="where the data goes for the run")
     parser.add_argument("--output", type=Path, help="result file; a complete run has a place of its own")
@@ -40,38 +47,58 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     options.only = options.only.split(",")
     options.brokers = options.brokers.split(",")
-    for given, known in ((options.only, tuple(GROUPS)), (options.brokers, BROKERS)):
+    for given, known in ((options.only, NAMES), (options.brokers, BROKERS)):
         if unknown := set(given) - set(known):
             parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
     if options.quick:
-        options.rounds, options.megabytes = 1, min(options.megabytes, 100)
+        options.rounds, options.share = 1, min(options.share, QUICK_SHARE)
         options.warm_passes, options.latency_seconds = 2, 2
+    for name in ("rounds", "share", "latency_seconds"):
+        if (value := getattr(options, name)) <= 0:
+            parser.error(f"--{name.replace('_', '-')} is {value}, but has to be positive")
     return options
 
 
 def run_round(options: argparse.Namespace, scale: Scale, directory: Path, number: int) -> dict[str, Any]:
-    """Every broker once; the order turns with the rounds, so that none is always first."""
+    """Every broker once; the order turns with the rounds, so that none is always first.
+
+    Cells without a bar are measured in every third round, which keeps the run short.
+    """
+    scale = replace(scale, bars_only=number % FULL_EVERY != 0)
     found: dict[str, Any] = {"floor": measure_floor(directory, scale)}
     order = options.brokers if number % 2 == 0 else options.brokers[::-1]
     for name in order:
-        settle(directory)
-        subject = start(name, directory / name)
-        try:
-            figures: dict[str, float] = {}
-            for group, measure in GROUPS.items():
-                if group in options.only:
-                    figures |= measure(subject, scale)
-                if group == "start" and set(options.only) != {"start"}:
-                    warm_up(subject, scale)
-            found[name] = figures
-        finally:
-            subject.stop()
+        figures = measure_shared(name, options.only, scale, directory)
+        for group, own in OWN.items():
+            if group in options.only and own.is_due(number):
+                figures |= own.measure(name, directory, scale)
+        found[name] = figures
     return found
 
 
+def measure_shared(name: str, only: list[str], scale: Scale, directory: Path) -> dict[str, float]:
+    """The groups that take turns on one broker, started for this round and warmed up when one needs it."""
+    chosen = {group: shared for group, shared in SHARED.items() if group in only}
+    if not chosen:
+        return {}
+    settle(directory)
+    subject = start(name, directory / name)
+    try:
+        figures: dict[str, float] = {}
+        warm = False
+        for shared in chosen.values():
+            if shared.warm and not warm:
+                warm_up(subject, scale)
+                warm = True
+            figures |= shared.measure(subject, scale)
+        return figures
+    finally:
+        subject.stop()
+
+
 def complete(options: argparse.Namespace) -> bool:
-    """Whether the run may stand among the results: everything, often enough for a median, warm."""
-    whole = set(options.only) == set(GROUPS) and set(options.brokers) == set(BROKERS)
+    """Whether the run may stand among the results: everything, at full size, often enough for a median, warm."""
+    whole = set(options.only) == set(NAMES) and set(options.brokers) == set(BROKERS) and options.share >= 1.0
     return whole and options.output is None and options.rounds >= MIN_ROUNDS and options.warm_passes >= MIN_PASSES
 
 
@@ -83,17 +110,17 @@ def save(result: dict[str, Any], options: argparse.Namespace) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(result, indent=1) + "\n")
     if complete(options):
-        report.PAGE.parent.mkdir(parents=True, exist_ok=True)
-        report.PAGE.write_text(report.page(result))
+        report.save(result)
     return target
 
 
 def main() -> int:
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))  # so that brokers and data are cleaned up
     if machine.filesystem(options.directory) in _NOT_DISKS:
         sys.stderr.write(f"{options.directory} is no disk; choose another with --directory\n")
         return 2
-    scale = Scale(options.megabytes, options.warm_passes, options.latency_seconds)
+    scale = Scale(options.share, options.warm_passes, options.latency_seconds)
     busy_percent = machine.busy_percent()
     if busy_percent > BUSY_PERCENT:
         sys.stderr.write(f"other work takes {busy_percent:.0f} % of this machine: the figures will be off\n")
@@ -108,20 +135,18 @@ def main() -> int:
     }
     try:
         for number in range(options.rounds):
-            started = time.monotonic()
+            say(f"round {number + 1} of {options.rounds}")
             result["rounds"].append(run_round(options, scale, directory, number))
-            took_s = time.monotonic() - started
-            sys.stderr.write(f"round {number + 1} of {options.rounds}: {took_s:.0f} s\n")
+        say("end")
     except (NativeError, BrokerError) as failure:
         sys.stderr.write(f"{failure}\n")
         return 1
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     target = save(result, options)
-    sys.stdout.write(report.table(result) + "\n")
+    sys.stdout.write(report.tables(result, notes=False) + "\n")
     sys.stderr.write(f"{target}\n")
-    missed = [row.title for row in ROWS if "miss" in report.verdict(result, row)]
-    return 1 if options.check and missed else 0
+    return 1 if options.check and report.missed(result) else 0
 
 
 if __name__ == "__main__":

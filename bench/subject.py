@@ -1,16 +1,22 @@
-"""A broker under measurement: started on a fresh directory, with its CPU time and memory."""
+"""A broker under measurement: started, stopped and killed on a directory, with its CPU time and memory."""
 
 import contextlib
 import os
+import re
 import shutil
 import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.peers import kafka, penstock
-from tests.peers.broker import Broker
+from tests.peers.broker import Broker, BrokerError
+
+from bench.cells import TOPIC_CONFIG, Durability
 
 # What Kafka's own start script passes.
 _KAFKA_JVM = (
@@ -21,8 +27,12 @@ _KAFKA_JVM = (
     "-XX:+ExplicitGCInvokesConcurrent",
 )
 KAFKA_HEAP = "1g"
+# Kafka's own five minutes would put every retention outside of what is watched; this is Penstock's default.
+_KAFKA_PROPERTIES = {"log.retention.check.interval.ms": "5000"}
+_HTTP = re.compile(r"\bhttp=(\S+)")
 GONE_S = 10.0
-LEFT_BYTES = 32 << 20  # metadata, logs of the process, indexes
+ADMIN_S = 60.0
+_CLEAN_EXITS = (0, 143)  # a JVM that was asked to end says 143
 BROKERS = ("penstock", "kafka")
 
 
@@ -41,35 +51,49 @@ class Subject:
     def bootstrap(self) -> str:
         return self.broker.bootstrap
 
-    def create_topic(self, topic: str, partitions: int, penstock_config: dict[str, str]) -> None:
-        """Make a topic; only Penstock gets the config, as Kafka would refuse settings it does not know."""
-        config = penstock_config if self.name == "penstock" else {}
-        admin = self._admin()
-        admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
+    @property
+    def http(self) -> str:
+        """Penstock's `host:port` for metrics."""
+        found = _HTTP.search((self.directory / "penstock.stdout").read_text())
+        assert found is not None
+        return found.group(1)
+
+    def create_topic(
+        self, topic: str, partitions: int, durability: Durability, config: dict[str, str] | None = None
+    ) -> None:
+        """Make a topic of a durability; `config` are settings that both brokers know."""
+        settings = TOPIC_CONFIG[durability][self.name] | (config or {})
+        self._administer(topic, lambda admin: admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]))
 
     def delete_topic(self, topic: str) -> None:
-        admin = self._admin()
-        admin.delete_topics([topic])[topic].result(30)
+        self._administer(topic, lambda admin: admin.delete_topics([topic]))
         # Its files go a little later, and unlinking them would disturb what is measured next.
         deadline = time.monotonic() + GONE_S
-        while self.disk_bytes() > LEFT_BYTES and time.monotonic() < deadline:
+        while self.topic_bytes(topic) and time.monotonic() < deadline:
             time.sleep(0.05)
 
-    def disk_bytes(self) -> int:
-        """Bytes on disk under the broker's directory; files may go while this looks."""
+    def topic_bytes(self, topic: str) -> int:
+        """Bytes on disk of a topic, and of topics on their way out; files may go while this looks."""
         total = 0
-        for place, _directories, files in os.walk(self.directory):
-            for name in files:
-                with contextlib.suppress(FileNotFoundError):
-                    total += os.stat(os.path.join(place, name)).st_blocks * 512
+        for path in self.topic_files(topic):
+            with contextlib.suppress(FileNotFoundError):
+                total += os.stat(path).st_blocks * 512
         return total
+
+    def topic_files(self, topic: str) -> Iterator[str]:
+        """Penstock's are in `TOPIC/PARTITION`, deleted ones in `~removed`; Kafka's in `TOPIC-PARTITION`, and deleted
+        ones in `TOPIC-PARTITION.ID-delete`."""
+        named = re.compile(rf"{re.escape(topic)}(-\d+(\..*)?)?|~removed")
+        top = str(self.directory / "data")
+        for place, _directories, files in os.walk(top):
+            if any(named.fullmatch(part) for part in place.removeprefix(top).split(os.sep)):
+                yield from (os.path.join(place, name) for name in files)
 
     def cpu_s(self) -> float:
         total = 0.0
         for each in self._processes():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                times = each.cpu_times()
-                total += times.user + times.system
+            with contextlib.suppress(OSError):
+                total += time.clock_gettime(_cpu_clock(each.pid))
         return total
 
     def rss_mb(self) -> float:
@@ -80,22 +104,50 @@ class Subject:
         return total / 1e6
 
     def stop(self) -> None:
+        """End it and remove its data."""
         try:
             self.broker.stop()
         finally:
             shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
+    def end(self) -> None:
+        """A clean stop; the data stays."""
+        code = self.broker.stop()
+        if code not in _CLEAN_EXITS:
+            raise BrokerError(f"{self.name} did not stop cleanly, it ended with {code}")
+
+    def kill(self) -> None:
+        """What a crash of the process leaves; the data stays."""
+        self.broker.process.kill()
+        self.broker.process.wait()
+
+    def start_again(self) -> None:
+        """A new process on the data of the one that ended."""
+        self.broker = start(self.name, self.directory).broker
+
+    def _administer(self, topic: str, ask: Callable[[AdminClient], dict[str, Future[None]]]) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})  # must outlive the answer
+        try:
+            ask(admin)[topic].result(ADMIN_S)
+        except KafkaException as error:
+            raise BrokerError(f"{self.name}: topic {topic}: {error}") from error
 
     def _processes(self) -> list[psutil.Process]:
         main = psutil.Process(self.broker.pid)
         return [main, *main.children(recursive=True)]
 
 
-def start(name: str, directory: Path) -> Subject:
+def _cpu_clock(pid: int) -> int:
+    """The clock of another process's CPU time (clock_getcpuclockid): nanoseconds, where /proc counts in hundredths."""
+    return (~pid << 3) | 2
+
+
+def start(name: str, directory: Path, launcher: Sequence[str] | None = None) -> Subject:
+    """Start a broker on a directory, new or used; `launcher` replaces Penstock's command."""
     if name == "kafka":
-        return Subject(kafka.start(directory, heap=KAFKA_HEAP, jvm=_KAFKA_JVM), directory)
-    if name == "penstock":
-        return Subject(penstock.start(directory), directory)
-    raise ValueError(f"no broker called {name}")
+        broker = kafka.start(directory, heap=KAFKA_HEAP, jvm=_KAFKA_JVM, properties=_KAFKA_PROPERTIES)
+    elif name == "penstock":
+        broker = penstock.start(directory, launcher=launcher)
+    else:
+        raise ValueError(f"no broker called {name}")
+    return Subject(broker, directory)

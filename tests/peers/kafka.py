@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from .broker import Broker, BrokerError, answers_metadata, free_ports, wait_until
@@ -58,42 +59,51 @@ def start(
     heap: str = "1g",
     partitions: int = 6,
     jvm: tuple[str, ...] = (),
+    properties: Mapping[str, str] | None = None,
 ) -> Broker:
-    """Format a fresh data directory under `directory` and start a broker there.
+    """Start a broker on the data under `directory`, which is formatted first when it is new.
 
     Args:
         jvm: more options for the JVM.
+        properties: more server properties; they win over the ones here.
     """
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / "kafka.log"
     port, controller = free_ports(2)
-    properties = directory / "server.properties"
-    properties.write_text(
+    server = directory / "server.properties"
+    server.write_text(
         _PROPERTIES.format(port=port, controller=controller, data=directory / "data", partitions=partitions)
+        + "".join(f"{name}={value}\n" for name, value in (properties or {}).items())
     )
     log4j = directory / "log4j2.xml"
     log4j.write_text(_LOG4J)
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-    if cluster.startswith("-"):
-        cluster = "A" + cluster[1:]  # a leading dash would be read as an option
+    if not (directory / "data" / "meta.properties").exists():
+        _format(server, log4j, log)
     options = (f"-Xms{heap}", f"-Xmx{heap}", *jvm, f"-Dlog4j2.configurationFile={log4j}")
     with log.open("ab") as out:
-        subprocess.run(
-            java(
-                "kafka.tools.StorageTool",
-                *("format", "-t", cluster, "-c", str(properties)),
-                options=("-Xshare:auto", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={log4j}"),
-            ),
-            stdout=out,
-            stderr=out,
-            check=True,
-        )
         started = time.monotonic()
         process = subprocess.Popen(
-            java("kafka.Kafka", str(properties), options=options),
+            java("kafka.Kafka", str(server), options=options),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
         )
     wait_until(lambda: answers_metadata("127.0.0.1", port), process, "kafka", log, every_s=0.02)
     return Broker("kafka", process, f"127.0.0.1:{port}", time.monotonic() - started, log)
+
+
+def _format(server: Path, log4j: Path, log: Path) -> None:
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    if cluster.startswith("-"):
+        cluster = "A" + cluster[1:]  # a leading dash would be read as an option
+    with log.open("ab") as out:
+        subprocess.run(
+            java(
+                "kafka.tools.StorageTool",
+                *("format", "-t", cluster, "-c", str(server)),
+                options=("-Xshare:auto", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={log4j}"),
+            ),
+            stdout=out,
+            stderr=out,
+            check=True,
+        )

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from .broker import Broker, wait_until
@@ -17,17 +18,21 @@ def command() -> list[str]:
     return [os.environ.get("PENSTOCK_COMMAND") or str(Path(sys.executable).with_name("penstock"))]
 
 
-def start(directory: Path, *, settings: str = "") -> Broker:
-    """Start a broker with its data and log under `directory`.
+def start(
+    directory: Path, *, settings: str = "", flags: Sequence[str] = (), launcher: Sequence[str] | None = None
+) -> Broker:
+    """Start a broker with its data and log under `directory`, new or as an earlier one left it.
 
     Args:
         settings: YAML handed to `--config`.
+        flags: more arguments of `serve`.
+        launcher: a command to run in place of `penstock`.
     """
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / "penstock.log"
     stdout = directory / "penstock.stdout"
     arguments = [
-        *command(),
+        *(launcher or command()),
         "serve",
         "--data-dir",
         str(directory / "data"),
@@ -35,6 +40,7 @@ def start(directory: Path, *, settings: str = "") -> Broker:
         "127.0.0.1:0",
         "--http",
         "127.0.0.1:0",
+        *flags,
     ]
     if settings:
         config = directory / "penstock.yaml"

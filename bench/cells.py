@@ -1,0 +1,161 @@
+"""The matrix: which loads are measured, as two tables; every cell becomes rows of the report.
+
+Durability says what a topic is created with. Page cache: Penstock `flush=os`, Kafka as it is. Synced: Penstock as it
+is, Kafka `flush.messages=1`. Defaults: both as they are, so Penstock syncs before it acknowledges and Kafka never does.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bench.rows import Bar, Row, at_least, at_most
+
+Durability = Literal["page cache", "synced", "defaults"]
+TOPIC_CONFIG: dict[Durability, dict[str, dict[str, str]]] = {
+    "page cache": {"penstock": {"flush": "os"}, "kafka": {}},
+    "synced": {"penstock": {}, "kafka": {"flush.messages": "1"}},
+    "defaults": {"penstock": {}, "kafka": {}},
+}
+MEGABYTE = 1_000_000
+POINTS = {"p50": "p50", "p99": "p99", "p999": "p99.9"}
+
+_WIDE = 100
+_PREFILL = 16
+
+Bars = Mapping[str, tuple[Bar, ...]]
+Reasons = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One topic written and read as fast as it goes; `bars` and `reasons` are by figure: produce, consume, cpu."""
+
+    name: str
+    client: Literal["librdkafka", "java"]
+    record_bytes: int
+    partitions: int
+    acks: Literal["1", "all"]
+    durability: Durability
+    megabytes: int
+    keyed: bool = False
+    bars: Bars = field(default_factory=dict)
+    reasons: Reasons = field(default_factory=dict)
+
+    def records(self, share: float = 1.0) -> int:
+        """At least one for each partition."""
+        return max(self.partitions, int(self.megabytes * share * MEGABYTE) // self.record_bytes)
+
+    @property
+    def prefilled(self) -> int:
+        """Records that every partition of a wide topic holds before it is measured."""
+        return _PREFILL if self.partitions >= _WIDE else 0
+
+    def title(self) -> str:
+        spread = f"{self.partitions:,} partition{'s' if self.partitions > 1 else ''}"
+        size = "1 KB" if self.record_bytes == 1024 else f"{self.record_bytes} B"
+        keys = ", by key" if self.keyed else ""
+        client = ", Java" if self.client == "java" else ""
+        return f"{size}, {spread}{keys}, acks={self.acks}, {self.durability}{client}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Records at a steady rate; `produce` ends at the acknowledgement, `passage` at the consumer."""
+
+    name: str
+    kind: Literal["produce", "passage"]
+    rate: int
+    acks: Literal["1", "all"]
+    durability: Durability
+    bars: Bars = field(default_factory=dict)
+    reasons: Reasons = field(default_factory=dict)
+
+    def title(self, point: str) -> str:
+        what = "produce" if self.kind == "produce" else "end to end"
+        return f"{what} {POINTS[point]}, {self.rate:,}/s, acks={self.acks}, {self.durability}"
+
+
+BASE = Cell(
+    *("base", "librdkafka", 1024, 6, "1", "page cache", 1000),
+    bars={
+        "produce": (at_least(1.5),),
+        "consume": (at_least(1.3),),
+        "cpu": (at_most(0.5), at_most(2.0, "floor")),
+    },
+    reasons={
+        "consume": "librdkafka asks again only when it has parsed the last answer, so the client's core is the limit "
+        "for most of the time and neither broker is busy throughout."
+    },
+)
+_NO_SYNC = {"produce": (at_least(1.0),)}
+CELLS = (
+    BASE,
+    Cell("base-all", "librdkafka", 1024, 6, "all", "page cache", 300),
+    Cell("default", "librdkafka", 1024, 6, "all", "defaults", 1000, bars=_NO_SYNC),
+    Cell("synced", "librdkafka", 1024, 6, "all", "synced", 100),
+    Cell("one", "librdkafka", 1024, 1, "1", "page cache", 300),
+    Cell("one-synced", "librdkafka", 1024, 1, "all", "synced", 100),
+    Cell("wide", "librdkafka", 1024, 1000, "1", "page cache", 50),
+    Cell("keyed", "librdkafka", 1024, 1000, "all", "defaults", 100, keyed=True, bars=_NO_SYNC),
+    Cell("keyed-cached", "librdkafka", 1024, 1000, "all", "page cache", 50, keyed=True),
+    Cell("keyed-synced", "librdkafka", 1024, 1000, "all", "synced", 2, keyed=True),
+    Cell("small", "librdkafka", 100, 6, "1", "page cache", 100),
+    Cell("small-default", "librdkafka", 100, 6, "all", "defaults", 100),
+    Cell("small-one", "librdkafka", 100, 1, "1", "page cache", 100),
+    Cell("java", "java", 1024, 6, "1", "page cache", 300),
+    Cell("java-default", "java", 1024, 6, "all", "defaults", 300),
+    Cell("java-small", "java", 100, 6, "1", "page cache", 100),
+    Cell("java-wide", "java", 1024, 1000, "all", "page cache", 50),
+)
+
+_PROMPT = {"p50": (at_most(1.0),), "p99": (at_most(0.5),)}
+_SYNC_COSTS = "Penstock waits for the disk before it acknowledges; Kafka's default does not."
+_DISK = {"p50": _SYNC_COSTS, "p99": _SYNC_COSTS, "p999": _SYNC_COSTS}
+PACES = (
+    Pace("slow", "produce", 2_000, "1", "page cache", _PROMPT),
+    Pace("fast", "produce", 20_000, "1", "page cache", _PROMPT),
+    Pace("slow-default", "produce", 2_000, "all", "defaults", reasons=_DISK),
+    Pace("fast-default", "produce", 20_000, "all", "defaults", reasons=_DISK),
+    Pace("passage", "passage", 2_000, "1", "page cache"),
+)
+PACE_BYTES = 1024
+PACE_PARTITIONS = 6
+
+_FIGURES = {
+    "produce": ("Produce", "MB/s", True),
+    "consume": ("Consume", "MB/s", True),
+    "cpu": ("Broker CPU for 1 GB in and out", "CPU-s", False),
+}
+
+
+def throughput_rows() -> list[Row]:
+    """Consume rows only of the page cache cells: reading does not depend on how the records were acknowledged."""
+    return [
+        Row(
+            f"{cell.name}-{figure}",
+            theme,
+            cell.title(),
+            unit,
+            tuple(cell.bars.get(figure, ())),
+            more_is_better,
+            cell.reasons.get(figure, ""),
+        )
+        for figure, (theme, unit, more_is_better) in _FIGURES.items()
+        for cell in CELLS
+        if figure != "consume" or cell.durability == "page cache"
+    ]
+
+
+def latency_rows() -> list[Row]:
+    return [
+        Row(
+            f"{pace.name}-{point}",
+            "Latency",
+            pace.title(point),
+            "ms",
+            tuple(pace.bars.get(point, ())),
+            reason=pace.reasons.get(point, ""),
+        )
+        for pace in PACES
+        for point in POINTS
+    ]

@@ -1,0 +1,46 @@
+"""What a run consists of: groups that share a round's warm broker, and groups that start brokers of their own."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import latency, metering, neighbours, opening, throughput
+from bench.rows import Row
+from bench.scale import Scale
+from bench.subject import Subject
+
+
+class Shared(NamedTuple):
+    """Measured on the round's broker; `warm` ones after its warming up."""
+
+    measure: Callable[[Subject, Scale], dict[str, float]]
+    rows: list[Row]
+    warm: bool = True
+
+
+class Own(NamedTuple):
+    """Starts its own brokers under a directory, in every `every`-th round, the first included."""
+
+    measure: Callable[[str, Path, Scale], dict[str, float]]
+    rows: list[Row]
+    every: int
+
+    def is_due(self, round_number: int) -> bool:
+        return round_number % self.every == 0
+
+
+ONCE = 1_000_000
+# In this order: memory is read before the load, latency after it.
+SHARED: dict[str, Shared] = {
+    "start": Shared(throughput.measure_start, throughput.START_ROWS, warm=False),
+    "throughput": Shared(throughput.measure, throughput.ROWS),
+    "latency": Shared(latency.measure, latency.ROWS),
+    "neighbours": Shared(neighbours.measure, neighbours.ROWS),
+}
+OWN: dict[str, Own] = {
+    "metrics": Own(metering.measure, metering.ROWS, every=1),
+    "opening": Own(opening.measure, opening.ROWS, every=2),
+    "widest": Own(opening.measure_widest, opening.WIDEST_ROWS, every=ONCE),
+}
+NAMES = (*SHARED, *OWN)
+ROWS = [row for group in (*SHARED.values(), *OWN.values()) for row in group.rows]

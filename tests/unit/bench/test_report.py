@@ -1,0 +1,66 @@
+"""The page and the plots of a result."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bench import report
+from bench.groups import NAMES, ROWS
+
+
+def result(**penstock: float) -> dict[str, Any]:
+    kafka = {"base-produce": 100.0, "slow-default-p50": 1.0}
+    return {
+        "command": "the command",
+        "machine": {"cores": 2},
+        "scale": {"warm_passes": 6},
+        "rounds": [{"penstock": penstock, "kafka": kafka, "floor": {"base-cpu": 0.5}}],
+    }
+
+
+def test_names_of_rows_are_unique() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    assert len(set(NAMES)) == len(NAMES)
+
+
+def test_lost_rows_stand_in_their_table_and_in_the_list_with_their_reason() -> None:
+    page = report.page(result(**{"base-produce": 120.0, "slow-default-p50": 3.0}))
+    tables, _, rest = page.partition("## Where Penstock loses")
+    losses = rest.partition("## Machine")[0]
+    assert "≥ 1.5 x Kafka: **miss**" in tables
+    assert "produce p50, 2,000/s, acks=all, defaults | ms | 3 | 1" in tables
+    assert "1.2 x Kafka, **bar missed**" in losses
+    assert "3 x Kafka. Penstock waits for the disk" in losses
+    assert losses.count("\n- ") == 2
+
+
+def test_won_rows_are_not_in_the_list() -> None:
+    page = report.page(result(**{"base-produce": 200.0}))
+    assert "≥ 1.5 x Kafka: pass" in page
+    assert "None in this run." in page
+
+
+def test_missed_names_the_rows() -> None:
+    assert [row.name for row in report.missed(result(**{"base-produce": 120.0, "ready": 2.0}))] == [
+        "ready",
+        "base-produce",
+    ]
+
+
+def test_only_tables_with_floor_figures_have_its_column() -> None:
+    made = report.tables(result(**{"base-cpu": 0.7, "slow-default-p50": 3.0}))
+    cpu, _, latency = made.partition("## Latency")
+    assert "C floor" in cpu
+    assert "C floor" not in latency
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_plots_are_the_same_every_time(tmp_path: Path) -> None:
+    found = result(**{"base-produce": 200.0, "base-cpu": 0.7, "slow-default-p50": 3.0})
+    report.save(found, tmp_path / "a")
+    report.save(found, tmp_path / "b")
+    names = sorted(path.name for path in (tmp_path / "a" / "images").iterdir())
+    assert names == ["benchmarks-cpu.svg", "benchmarks-latency.svg", "benchmarks-throughput.svg"]
+    for name in names:
+        assert (tmp_path / "a" / "images" / name).read_bytes() == (tmp_path / "b" / "images" / name).read_bytes()
+        assert f"images/{name}" in (tmp_path / "a" / "benchmarks.md").read_text()
