@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.server.broker import Broker
 
 STOP_DEADLINE_S = 4.5  # supervisors are promised five
+PARTITIONS_PER_S = 1000  # beyond that, each thousand partitions may take a second to leave in order
 
 EXIT_CLEAN = 0
 EXIT_FAILED = 1
@@ -105,6 +106,7 @@ async def _serve(make_broker: "Callable[[], Broker]", config: settings.Config, s
     told_to_stop = _StopSignal(loop, log)
     try:
         broker = make_broker()
+        told_to_stop.deadline_s = lambda: STOP_DEADLINE_S + broker.partition_count / PARTITIONS_PER_S
         start = asyncio.create_task(broker.start())
         await asyncio.wait({start, told_to_stop.waiter}, return_when=asyncio.FIRST_COMPLETED)
         if not start.done():
@@ -130,14 +132,14 @@ async def _serve(make_broker: "Callable[[], Broker]", config: settings.Config, s
             log.critical("broker stops itself", error=broker.failed.exception())
             _leave(EXIT_FAILED)
     monitor.stop()
-    return await _stop(broker.stop(), log)
+    return await _stop(broker.stop(), told_to_stop.deadline_s(), log)
 
 
-async def _stop(stopping: Coroutine[object, object, None], log: logs.Logger) -> int:
+async def _stop(stopping: Coroutine[object, object, None], deadline_s: float, log: logs.Logger) -> int:
     task = asyncio.ensure_future(stopping)
-    await asyncio.wait({task}, timeout=STOP_DEADLINE_S)
+    await asyncio.wait({task}, timeout=deadline_s)
     if not task.done():
-        log.error("clean stop took too long, the next start will check the logs", deadline_s=STOP_DEADLINE_S)
+        log.error("clean stop took too long, the next start will check the logs", deadline_s=deadline_s)
         _leave(EXIT_FAILED)
     if (error := task.exception()) is not None:
         log.critical("clean stop failed, the next start will check the logs", error=error)
@@ -153,6 +155,7 @@ class _StopSignal:
         self.waiter: asyncio.Future[None] = loop.create_future()
         self._loop = loop
         self._log = log
+        self.deadline_s: Callable[[], float] = lambda: STOP_DEADLINE_S
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
 
@@ -163,17 +166,17 @@ class _StopSignal:
         if not self.waiter.done():
             self._log.info("stopping", signal=number.name)
             self.waiter.set_result(None)
-            _arm_watchdog(self._log)
+            _arm_watchdog(self.deadline_s(), self._log)
 
 
-def _arm_watchdog(log: logs.Logger) -> None:
+def _arm_watchdog(deadline_s: float, log: logs.Logger) -> None:
     """End the process even if the loop hangs or a worker thread never returns."""
 
     def end() -> None:
-        log.error("process did not end in time", deadline_s=STOP_DEADLINE_S)
+        log.error("process did not end in time", deadline_s=deadline_s)
         _leave(EXIT_FAILED)
 
-    timer = threading.Timer(STOP_DEADLINE_S + 0.25, end)
+    timer = threading.Timer(deadline_s + 0.25, end)
     timer.daemon = True
     timer.start()
 

@@ -61,6 +61,10 @@ class Broker:
         assert self._http is not None
         return self._http.address
 
+    @property
+    def partition_count(self) -> int:
+        return self._engine.topics.partition_count if self._engine is not None else 0
+
     async def start(self) -> None:
         """Recover, then listen. Raises `StartupError` with the way out."""
         config = self._config

@@ -1,5 +1,6 @@
 """Small files that are replaced whole: a kind, a format version, the payload and a CRC-32C over all of it."""
 
+from itertools import islice
 from struct import Struct
 
 from crc32c import crc32c
@@ -10,6 +11,7 @@ _HEAD = Struct("<4s4sHxxI")  # magic, kind, version, payload size
 _CRC = Struct("<I")
 _MAGIC = b"PSTK"
 _TEMPORARY = ".tmp"
+_AT_ONCE = 512  # open at the same time: a broker may have a descriptor for each of ten thousand partitions already
 
 
 class DamagedFile(Exception):
@@ -58,7 +60,13 @@ def save(disk: Disk, path: str, kind: bytes, version: int, payload: bytes) -> No
 
 
 def save_all(disk: Disk, contents: dict[str, bytes]) -> None:
-    """Replace several files, each atomically, with one sync round for all of them."""
+    """Replace several files, each atomically, with one sync round for some hundred of them."""
+    left = iter(contents.items())
+    while group := dict(islice(left, _AT_ONCE)):
+        _save_group(disk, group)
+
+
+def _save_group(disk: Disk, contents: dict[str, bytes]) -> None:
     files: list[File] = []
     try:
         for path, data in contents.items():

@@ -19,6 +19,7 @@ class Broker:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.kafka_address = ("127.0.0.1", 19092)
         self.http_address = ("::1", 18080)
+        self.partition_count = 0
         self._log = log
 
     async def start(self) -> None:

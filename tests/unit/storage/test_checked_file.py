@@ -79,3 +79,14 @@ def test_a_missing_file_is_not_a_damaged_one() -> None:
     disk.make_dirs("d")
     with pytest.raises(FileNotFoundError):
         checked_file.load(disk, "d/none", b"kind", 1)
+
+
+def test_thousands_of_files_are_not_all_open_at_once() -> None:
+    disk = FaultyDisk(1)
+    disk.make_dirs("d")
+    contents = {f"d/{number}": checked_file.encode(b"test", 1, b"%d" % number) for number in range(3000)}
+    before = disk.counts["sync_files"]
+    checked_file.save_all(disk, contents)
+    assert disk.counts["sync_files"] - before == 6
+    after = disk.after_power_cut()
+    assert all(checked_file.load(after, path, b"test", 1) == path[2:].encode() for path in contents)
