@@ -3,6 +3,7 @@
 import json
 import statistics
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench import plots
@@ -29,7 +30,8 @@ NOTES = {
     "the session of its former process to end (9 s by default).",
     "Neighbours": f"A producer of {RATE:,} records a second, acks=1, page cache. The p99 of the records sent during "
     "the disturbance over the p99 of the four seconds before. The reader runs at nice 19: its own work "
-    "would otherwise take the cores from the broker and the producer.",
+    "would otherwise take the cores from the broker and the producer. Both brokers look at retention every 5 s "
+    "(Kafka's own default is five minutes).",
     "Metrics": "Two Penstocks take turns with the same load; in one of them `bench/unmetered.py` has replaced the "
     "histograms and the stall monitor by nothing.",
 }
@@ -127,6 +129,27 @@ Rows without a bar are measured in every third round.
 """
 
 
+def combine(results: Sequence[Result]) -> Result:
+    """The first result with the rows of later, partial runs in place of its own, and their commands beside its own."""
+    main, *partial = results
+    # The floor is measured in every run; it belongs to the complete one.
+    own = [[{name: one[name] for name in one if name != "floor"} for one in each["rounds"]] for each in partial]
+    replaced = {name for rounds in own for one in rounds for found in one.values() for name in found}
+    rounds = [
+        {
+            broker: {name: value for name, value in found.items() if name not in replaced}
+            for broker, found in one.items()
+        }
+        for one in main["rounds"]
+    ]
+    for each in own:
+        for one, more in zip(rounds, each, strict=False):
+            for broker, found in more.items():
+                one.setdefault(broker, {}).update(found)
+    commands = [f"{each['command']}  # at {each['machine']['revision']}" for each in results]
+    return main | {"rounds": rounds, "command": "\n".join(commands)}
+
+
 def save(result: Result, docs: Path = DOCS) -> None:
     """Write the page and its plots."""
     docs.mkdir(parents=True, exist_ok=True)
@@ -135,12 +158,13 @@ def save(result: Result, docs: Path = DOCS) -> None:
 
 
 def main() -> None:
-    """Write page and plots again from a result file (the newest without an argument)."""
-    chosen = Path(sys.argv[1]) if len(sys.argv) > 1 else max(RESULTS.glob("*.json"), default=None)
-    if chosen is None:
+    """Write page and plots again from a complete run's file and those of partial ones (the newest without any)."""
+    newest = max(RESULTS.glob("*.json"), default=None)
+    chosen = [Path(word) for word in sys.argv[1:]] or ([newest] if newest else [])
+    if not chosen:
         sys.exit("no results yet: make bench")
-    save(json.loads(chosen.read_text()))
-    sys.stderr.write(f"{DOCS / PAGE} written from {chosen}\n")
+    save(combine([json.loads(each.read_text()) for each in chosen]))
+    sys.stderr.write(f"{DOCS / PAGE} written from {', '.join(map(str, chosen))}\n")
 
 
 if __name__ == "__main__":

@@ -142,7 +142,8 @@ class DataDirectory:
         return StartupError(
             f"{self.path}/logs holds {len(unknown)} partitions ({shown}) that {self.metadata_path} knows nothing of: "
             f"its metadata is lost or from another broker. No record was touched. Restore {self.metadata_path} from a "
-            "backup, rebuild it from the partitions with 'penstock log repair', or move those topic directories out of logs/ to go on without them"
+            "backup, rebuild it from the partitions with 'penstock log repair', or move those topic directories out of "
+            "logs/ to go on without them"
         )
 
     def _owner(self, topic: str, partition: int) -> PartitionDirectory | None:

@@ -64,3 +64,17 @@ def test_plots_are_the_same_every_time(tmp_path: Path) -> None:
     for name in names:
         assert (tmp_path / "a" / "images" / name).read_bytes() == (tmp_path / "b" / "images" / name).read_bytes()
         assert f"images/{name}" in (tmp_path / "a" / "benchmarks.md").read_text()
+
+
+def test_a_partial_run_takes_the_place_of_its_rows() -> None:
+    whole = {
+        "command": "all",
+        "machine": {"revision": "a"},
+        "rounds": [{"kafka": {"x": 1.0, "y": 2.0}, "penstock": {"y": 3.0}}, {"kafka": {"x": 5.0}}],
+    }
+    part = {"command": "some", "machine": {"revision": "b"}, "rounds": [{"kafka": {"x": 7.0}, "penstock": {"x": 8.0}}]}
+    part["rounds"][0]["floor"] = {"y": 9.0}
+    combined = report.combine([whole, part])
+    assert combined["rounds"] == [{"kafka": {"x": 7.0, "y": 2.0}, "penstock": {"x": 8.0, "y": 3.0}}, {"kafka": {}}]
+    assert combined["command"] == "all  # at a\nsome  # at b"
+    assert report.combine([whole])["rounds"] == whole["rounds"]
