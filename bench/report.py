@@ -114,8 +114,8 @@ Rows without a bar are measured in every third round.
   connection, writes them to a file and sends the file back: no protocol, no batches, no offsets.
 - Latency is of 1 KB records over {PACE_PARTITIONS} partitions without linger: from the call of produce to the
   delivery report, or to the consumer's poll (end to end), in an open loop. Without linger nearly every record is a
-  request of its own: 20,000 of them a second are more than Kafka answers on these cores, so its queue grows and its
-  latency is that of the queue. A linger of some milliseconds would calm both brokers.
+  request of its own: 20,000 of them a second seem to be more than Kafka answers on these cores, so that its
+  latency is that of a queue. No row with a linger was measured.
 
 {tables(result)}
 
