@@ -10,6 +10,7 @@ import click
 from penstock.cli.failure import USAGE
 from penstock.cli.output import note, output_option, print_table, show
 from penstock.server import config as settings
+from penstock.server.config_layers import Given, read_assignments
 
 
 @click.group("config", help="Check and show the settings a broker would start with.")
@@ -35,7 +36,7 @@ Examples:
 )
 @output_option
 def check(file: str | None, assignments: tuple[str, ...], output: str) -> int:
-    flags = settings.read_assignments(list(assignments), "--set")
+    flags = read_assignments(list(assignments), "--set")
     errors, given = settings.find_problems(file=file, flags=flags)
     problems = [str(error) for error in errors]
     problems += _topic_problems(given)
@@ -57,7 +58,7 @@ def check(file: str | None, assignments: tuple[str, ...], output: str) -> int:
     return USAGE if problems else 0
 
 
-def _topic_problems(given: Mapping[str, settings.Given]) -> list[str]:
+def _topic_problems(given: Mapping[str, Given]) -> list[str]:
     from penstock.engine.topic_config import check_settings
     from penstock.errors import PenstockError
 
@@ -72,7 +73,7 @@ def _topic_problems(given: Mapping[str, settings.Given]) -> list[str]:
     return problems
 
 
-def _directory_problems(given: Mapping[str, settings.Given]) -> list[str]:
+def _directory_problems(given: Mapping[str, Given]) -> list[str]:
     """Whether a broker could use, or make, the data directory."""
     each = given.get("data_dir")
     path = Path(str(each.value)) if each is not None else settings.Config().data_dir
@@ -115,7 +116,7 @@ def show_settings(
     topic_settings: bool,
     output: str,
 ) -> None:
-    found = settings.explain(file=file, flags=settings.read_assignments(list(assignments), "--set"))
+    found = settings.explain(file=file, flags=read_assignments(list(assignments), "--set"))
     if topic_settings:
         _show_topic_settings(found, output)
         return

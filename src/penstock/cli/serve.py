@@ -23,6 +23,7 @@ from penstock.observe import logs
 from penstock.observe.stall import StallMonitor
 from penstock.observe.stats import Stats
 from penstock.server import config as settings
+from penstock.server.config_layers import Given, read_assignments
 
 if TYPE_CHECKING:
     from penstock.server.broker import Broker
@@ -77,11 +78,11 @@ def _format_settings() -> str:
 def command(config: str | None, insecure: bool, assignments: tuple[str, ...], **flags: str | None) -> int:
     given = _given_flags(flags, assignments)
     if insecure:
-        given["insecure"] = settings.Given(True, "flag --insecure")
+        given["insecure"] = Given(True, "flag --insecure")
     return serve(config, given)
 
 
-def serve(file: str | None, given: Mapping[str, settings.Given]) -> int:
+def serve(file: str | None, given: Mapping[str, Given]) -> int:
     """Serve until told to stop; the result is the exit code."""
     os.umask(0o077)  # records are nobody else's business on this machine
     gc.set_threshold(50_000, 20, 50)  # a collection costs every client its length; most objects here die by count
@@ -244,10 +245,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return factory
 
 
-def _given_flags(given_words: Mapping[str, str | None], assignments: Sequence[str]) -> dict[str, settings.Given]:
-    given = settings.read_assignments(list(assignments), "--set")
+def _given_flags(given_words: Mapping[str, str | None], assignments: Sequence[str]) -> dict[str, Given]:
+    given = read_assignments(list(assignments), "--set")
     for flag, key in _FLAGS.items():
         value = given_words[flag[2:].replace("-", "_")]
         if value is not None:
-            given[key] = settings.Given(value, f"flag {flag}")
+            given[key] = Given(value, f"flag {flag}")
     return given

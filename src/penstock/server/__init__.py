@@ -4,6 +4,7 @@ Owns: the settings and where each came from, the HTTP side door (health, metrics
 log, engine and listeners together. Nothing imports this room but `cli.serve` and `testing`. It never imports
 `cli`.
 
+config_layers.py  where settings are read from: file, environment, flags, each value with its place
 config.py  typed settings: defaults < file < environment < flags, with errors that name key, value and source
 http.py    health and metrics over HTTP, in the broker's own event loop
 kafka_names.py  the settings under Kafka's names, for its tools

@@ -10,13 +10,13 @@ import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, cast
 
-from penstock.errors import StartupError
+from penstock.server.config_layers import ConfigError, Given, read_file, read_map, show
 
 ENV_PREFIX = "PENSTOCK_"
 ENV_CONFIG_FILE = "PENSTOCK_CONFIG"
@@ -31,12 +31,7 @@ _CLIENT_ENV = frozenset({"PENSTOCK_SERVER", "PENSTOCK_CONTEXT", "PENSTOCK_API_KE
 # Kubernetes adds such names to every container when a Service is called penstock or penstock-something.
 _SERVICE_LINK_ENV = re.compile(r"^PENSTOCK_(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)$")
 _TOPIC_KEY = re.compile(r"^[a-z][a-z0-9]*([.-][a-z0-9]+)*$")
-_SUBSTITUTION = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}")
 _WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - named here to be refused
-
-
-class ConfigError(StartupError):
-    """A setting is unknown, malformed or forbidden; the text names key, value, source and what is allowed."""
 
 
 class Address(NamedTuple):
@@ -119,13 +114,6 @@ class Config:
     storage: Storage = field(default_factory=Storage)
     logging: Logging = field(default_factory=Logging)
     ignored_env: tuple[str, ...] = ()  # PENSTOCK_ names that are no setting and resemble none
-
-
-class Given(NamedTuple):
-    """A value as somebody wrote it, and where."""
-
-    value: object
-    source: str
 
 
 class Setting(NamedTuple):
@@ -349,7 +337,7 @@ def _gather(
     file = file or env.get(ENV_CONFIG_FILE) or None
     given: dict[str, Given] = {}
     if file is not None:
-        given.update(_read_file(Path(file), env, problems))
+        given.update(read_file(Path(file), env, problems))
     from_env, ignored = _read_env(env)
     given.update(from_env)
     given.update(flags or {})
@@ -400,7 +388,7 @@ def _parse(setting: Setting, value: object, source: str) -> object:
         return setting.parse(value)
     except ValueError:
         raise ConfigError(
-            f"{setting.key} = {_show(value)} (from {source}) is not allowed: expected {setting.allowed}"
+            f"{setting.key} = {show(value)} (from {source}) is not allowed: expected {setting.allowed}"
         ) from None
 
 
@@ -414,7 +402,7 @@ def _topic_value(key: str, value: object, source: str) -> str:
     name = key.removeprefix(TOPIC_PREFIX)
     if not _TOPIC_KEY.match(name):
         raise ConfigError(
-            f"{key} = {_show(value)} (from {source}): {name!r} is no topic setting's name; "
+            f"{key} = {show(value)} (from {source}): {name!r} is no topic setting's name; "
             "expected lower-case words joined by dots, such as retention.ms"
         )
     if isinstance(value, bool):
@@ -423,13 +411,13 @@ def _topic_value(key: str, value: object, source: str) -> str:
         return ",".join(str(item) for item in value)
     if isinstance(value, str | int | float):
         return str(value)
-    raise ConfigError(f"{key} = {_show(value)} (from {source}) is not allowed: expected a text, number, true or false")
+    raise ConfigError(f"{key} = {show(value)} (from {source}) is not allowed: expected a text, number, true or false")
 
 
 def _unknown(key: str, value: object, source: str) -> ConfigError:
     if key in _GROUPS:
         members = ", ".join(name for name in _BY_KEY if name.startswith(key + "."))
-        return ConfigError(f"{key} = {_show(value)} (from {source}) is a group, not a setting; it holds {members}")
+        return ConfigError(f"{key} = {show(value)} (from {source}) is a group, not a setting; it holds {members}")
     close = _nearest(key)
     if close:
         hint = f"did you mean {close}?"
@@ -437,7 +425,7 @@ def _unknown(key: str, value: object, source: str) -> ConfigError:
         group = key.rpartition(".")[0]
         names = [name for name in _BY_KEY if group in _GROUPS and name.startswith(group + ".")]
         hint = "there is " + ", ".join(names or _ALL_NAMES)
-    return ConfigError(f"{key} = {_show(value)} (from {source}): no such setting; {hint}")
+    return ConfigError(f"{key} = {show(value)} (from {source}): no such setting; {hint}")
 
 
 def _nearest(key: str) -> str | None:
@@ -448,11 +436,6 @@ def _nearest(key: str) -> str | None:
         if mended in _BY_KEY or (mended.startswith(TOPIC_PREFIX) and head != known):
             return mended
     return next(iter(difflib.get_close_matches(key, _BY_KEY, n=1)), None)
-
-
-def _show(value: object) -> str:
-    text = repr(value) if isinstance(value, str) else str(value)
-    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def _check_exposure(config: Config) -> Config:
@@ -473,94 +456,6 @@ def _check_exposure(config: Config) -> Config:
     return config
 
 
-def _flatten(tree: Mapping[object, object], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Nested maps to dotted keys; a key may also be written dotted, as topic settings are."""
-    for name, value in tree.items():
-        key = f"{prefix}{name}"
-        if isinstance(value, Mapping):
-            yield from _flatten(value, key + ".")
-        else:
-            yield key, value
-
-
-def _read_file(path: Path, env: Mapping[str, str], problems: list[ConfigError] | None = None) -> dict[str, Given]:
-    """A file's settings. What is wrong with one of them is raised, or noted in `problems` where that is given."""
-    source = f"file {path}"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"config file {path} is not UTF-8 text (byte {error.start})") from None
-    tree = _read_yaml(text, source)
-    if tree is None:
-        return {}
-    if not isinstance(tree, Mapping):
-        raise ConfigError(f"config file {path} must hold settings as `key: value`, not {_show(tree)}")
-    given: dict[str, Given] = {}
-    for key, value in _flatten(tree):
-        try:
-            if key in given:
-                was = _show(given[key].value)
-                raise ConfigError(f"{key} (from {source}) is given twice, as {was} and {_show(value)}")
-            if value is None:
-                continue  # `key:` with nothing after it keeps the default
-            given[key] = Given(_substitute(value, env, key, source), source)
-        except ConfigError as error:
-            if problems is None:
-                raise
-            problems.append(error)
-    return given
-
-
-def _read_yaml(text: str, source: str) -> object:
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """PyYAML keeps the last of two equal keys; a setting silently lost is worse than an error."""
-
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
-            names = [name.value for name, _ in node.value]
-            for name in names:
-                if names.count(name) > 1:
-                    raise yaml.constructor.ConstructorError(None, None, f"{name!r} is given twice", node.start_mark)
-            return cast(dict[object, object], super().construct_mapping(node, deep))
-
-    try:
-        return cast(object, yaml.load(text, Loader))  # noqa: S506 - derived from SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise ConfigError(f"{source} is not valid YAML{where}: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None
-
-
-def _substitute(value: object, env: Mapping[str, str], key: str, source: str) -> object:
-    """Replace `${VAR}` and `${VAR:default}` in texts; `$${` stands for a plain `${`.
-
-    Done on values after YAML was read, so nothing in the environment can change the file's structure.
-    """
-    if isinstance(value, list):
-        return [_substitute(item, env, key, source) for item in value]
-    if not isinstance(value, str):
-        return value
-
-    def replace(match: re.Match[str]) -> str:
-        escaped, name, default = match.groups()
-        if escaped:
-            return "${"
-        found = env.get(name, default)
-        if found is None:
-            raise ConfigError(
-                f"{key} = {_show(value)} (from {source}): {name} is not set in the environment; "
-                f"set it, or give a default with ${{{name}:value}}"
-            )
-        return str(found)
-
-    return _SUBSTITUTION.sub(replace, value)
-
-
 def _read_env(env: Mapping[str, str]) -> tuple[dict[str, Given], tuple[str, ...]]:
     given: dict[str, Given] = {}
     maps: dict[str, Given] = {}
@@ -571,7 +466,7 @@ def _read_env(env: Mapping[str, str]) -> tuple[dict[str, Given], tuple[str, ...]
         key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
         value = Given(env[name], name)
         if key == TOPIC_PREFIX[:-1]:
-            maps.update(_read_env_map(key, value))
+            maps.update(read_map(key, value))
         elif key.startswith(TOPIC_PREFIX):
             # A shell cannot export a name with a dot; topic settings have no underscores of their own.
             given[key.replace("_", ".")] = value
@@ -580,28 +475,3 @@ def _read_env(env: Mapping[str, str]) -> tuple[dict[str, Given], tuple[str, ...]
         else:
             ignored.append(name)
     return maps | given, tuple(ignored)
-
-
-def _read_env_map(key: str, given: Given) -> dict[str, Given]:
-    tree = _read_yaml(str(given.value), given.source)
-    if not isinstance(tree, Mapping):
-        raise ConfigError(
-            f"{key} = {_show(given.value)} (from {given.source}) is not allowed: expected a map as JSON "
-            'or YAML, such as {"flush": "os", "retention.ms": 60000}'
-        )
-    return {name: Given(value, given.source) for name, value in _flatten(tree, key + ".")}
-
-
-def read_assignments(pairs: Sequence[str], flag: str) -> dict[str, Given]:
-    """Read `key=value` texts of a repeatable flag.
-
-    Raises:
-        ConfigError: One of them has no `=`.
-    """
-    given: dict[str, Given] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"{flag} {pair!r}: expected key=value, such as {flag} limits.max_connections=500")
-        given[key.strip()] = Given(value, flag)
-    return given

@@ -6,7 +6,8 @@ import pytest
 
 from penstock.errors import StartupError
 from penstock.server import config as settings
-from penstock.server.config import Address, Config, ConfigError, Given, load, parse_address
+from penstock.server.config import Address, Config, load, parse_address
+from penstock.server.config_layers import ConfigError, Given, read_assignments
 
 
 def flag(value: object, name: str = "flag --x") -> Given:
@@ -266,7 +267,7 @@ def test_addresses_survive_parse_and_format(text: str) -> None:
 
 
 def test_assignments() -> None:
-    given = settings.read_assignments(["node.id=3", "defaults.topic.note=a=b"], "--set")
+    given = read_assignments(["node.id=3", "defaults.topic.note=a=b"], "--set")
     assert given == {"node.id": Given("3", "--set"), "defaults.topic.note": Given("a=b", "--set")}
     with pytest.raises(ConfigError, match="expected key=value"):
-        settings.read_assignments(["node.id"], "--set")
+        read_assignments(["node.id"], "--set")

@@ -7,6 +7,7 @@ messages.py  message bodies, driven by the schemas of `kio`
 fetch_codec.py     Fetch by hand
 fetch_sessions.py  what incremental fetches remember
 session.py   one connection: dispatch to handlers, time them, answer
+topic_fields.py  a topic as two APIs describe it
 configs.py   settings as the admin APIs describe them
 config_changes.py  what both ways of altering them share
 errors.py    our errors as Kafka's codes

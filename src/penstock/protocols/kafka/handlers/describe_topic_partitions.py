@@ -4,11 +4,12 @@ Topics come in the order of their names. A page holds at most as many partitions
 names the partition the next page begins with.
 """
 
-from penstock.engine.topics import Topic, check_name
+from penstock.engine.topics import check_name
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import NO_OPERATIONS, TOPIC_OPERATIONS, Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.topic_fields import describe_topic
 
 API = Api(75, "describe_topic_partitions", 0, 0)
 _LARGEST_PAGE = 2000
@@ -34,7 +35,7 @@ def handle(context: Context, request: Message, version: int) -> Fields:
             next_cursor = {"topic_name": name, "partition_index": begin}
             break
         end = min(len(topic.partitions), begin + room)
-        topics.append(_describe(context, topic, begin, end))
+        topics.append(describe_topic(context, topic, topic.partitions[begin:end], TOPIC_OPERATIONS))
         room -= max(end - begin, 0)
         if end < len(topic.partitions):
             next_cursor = {"topic_name": name, "partition_index": end}
@@ -52,28 +53,3 @@ def _why_missing(name: str) -> int:
 
 def _missing(name: str, code: int) -> Fields:
     return {"error_code": code, "name": name, "partitions": [], "topic_authorized_operations": NO_OPERATIONS}
-
-
-def _describe(context: Context, topic: Topic, begin: int, end: int) -> Fields:
-    here = [context.node_id]
-    return {
-        "error_code": errors.NONE,
-        "name": topic.name,
-        "topic_id": topic.topic_id,
-        "is_internal": False,
-        "partitions": [
-            {
-                "error_code": errors.NONE,
-                "partition_index": partition.index,
-                "leader_id": context.node_id,
-                "leader_epoch": partition.leader_epoch,
-                "replica_nodes": here,
-                "isr_nodes": here,
-                "eligible_leader_replicas": [],
-                "last_known_elr": [],
-                "offline_replicas": here if partition.log is None else [],
-            }
-            for partition in topic.partitions[begin:end]
-        ],
-        "topic_authorized_operations": TOPIC_OPERATIONS,
-    }

@@ -6,11 +6,11 @@ topic ids, 12+ topics by id alone.
 
 from typing import Any
 
-from penstock.engine.topics import Topic
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS, Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.topic_fields import describe_topic
 
 API = Api(3, "metadata", 0, 13)
 
@@ -19,7 +19,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     asked = request.topics
     operations = TOPIC_OPERATIONS if request.get("include_topic_authorized_operations") else NO_OPERATIONS
     if asked is None or (version == 0 and not asked):
-        topics = [_describe(context, topic, operations) for topic in context.engine.topics]
+        topics = [describe_topic(context, topic, topic.partitions, operations) for topic in context.engine.topics]
     else:
         may_create = context.auto_create and request.get("allow_auto_topic_creation", True)
         topics = [await _find(context, wanted, may_create, operations) for wanted in asked]
@@ -41,7 +41,11 @@ async def _find(context: Context, wanted: Message, may_create: bool, operations:
     topic_id, name = wanted.get("topic_id"), wanted.name
     if topic_id is not None and topic_id.int and name is None:
         found = topics.get_by_id(topic_id)
-        return _describe(context, found, operations) if found else _missing(None, errors.UNKNOWN_TOPIC_ID, topic_id)
+        return (
+            describe_topic(context, found, found.partitions, operations)
+            if found
+            else _missing(None, errors.UNKNOWN_TOPIC_ID, topic_id)
+        )
     if name is None:
         return _missing("", errors.INVALID_REQUEST)
     found = topics.get(name)
@@ -54,7 +58,7 @@ async def _find(context: Context, wanted: Message, may_create: bool, operations:
                 return _missing(name, errors.kafka_code(error))
     if found is None:
         return _missing(name, errors.KAFKA_CODES[Code.UNKNOWN_TOPIC])
-    return _describe(context, found, operations)
+    return describe_topic(context, found, found.partitions, operations)
 
 
 def _missing(name: str | None, code: int, topic_id: Any = None) -> Fields:
@@ -65,27 +69,4 @@ def _missing(name: str | None, code: int, topic_id: Any = None) -> Fields:
         "is_internal": False,
         "partitions": [],
         "topic_authorized_operations": NO_OPERATIONS,
-    }
-
-
-def _describe(context: Context, topic: Topic, operations: int) -> Fields:
-    here = [context.node_id]
-    return {
-        "error_code": errors.NONE,
-        "name": topic.name,
-        "topic_id": topic.topic_id,
-        "is_internal": False,
-        "partitions": [
-            {
-                "error_code": errors.NONE,
-                "partition_index": partition.index,
-                "leader_id": context.node_id,
-                "leader_epoch": partition.leader_epoch,
-                "replica_nodes": here,
-                "isr_nodes": here,
-                "offline_replicas": here if partition.log is None else [],
-            }
-            for partition in topic.partitions
-        ],
-        "topic_authorized_operations": operations,
     }
