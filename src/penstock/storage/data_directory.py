@@ -101,9 +101,6 @@ class DataDirectory:
             self._disk.sync_dirs([f"{self.path}/logs/{topic}", f"{self.path}/logs"])
         return paths
 
-    def create_partition(self, topic: str, topic_id: UUID, index: int) -> str:
-        return self.create_partitions(topic, topic_id, [index])[0]
-
     def partitions(self) -> list[PartitionDirectory]:
         """Every partition directory and its owner. Raises `StartupError` when one cannot be told."""
         found = []

@@ -146,7 +146,7 @@ def test_a_flipped_bit_in_the_owner_file_stops_the_start() -> None:
         disk = FaultyDisk(max_delay_s=0.0)
         directory = DataDirectory(disk, "data")
         directory.open()
-        path = directory.create_partition("t", UUID(int=7), 0)
+        [path] = directory.create_partitions("t", UUID(int=7), [0])
         size = disk.open(f"{path}/partition.meta").size()
         for position in range(size):
             disk.flip_byte(f"{path}/partition.meta", position, 1 << position % 8)

@@ -31,10 +31,10 @@ def test_a_second_broker_is_refused_until_the_first_lets_go(disk: FaultyDisk, di
 
 
 def test_owners_survive_a_power_cut(disk: FaultyDisk, directory: DataDirectory) -> None:
-    directory.create_partition("a", ONE, 0)
-    directory.create_partition("a", ONE, 10)
-    directory.create_partition("b", TWO, 2)
-    directory.create_partition("a", ONE, 0)  # harmless
+    directory.create_partitions("a", ONE, [0])
+    directory.create_partitions("a", ONE, [10])
+    directory.create_partitions("b", TWO, [2])
+    directory.create_partitions("a", ONE, [0])  # harmless
     again = DataDirectory(disk.after_power_cut(), "data")
     again.open()
     found = [(one.topic, one.topic_id, one.partition, one.path) for one in again.partitions()]
@@ -46,9 +46,9 @@ def test_owners_survive_a_power_cut(disk: FaultyDisk, directory: DataDirectory) 
 
 
 def test_another_topics_directory_is_never_taken_over(disk: FaultyDisk, directory: DataDirectory) -> None:
-    directory.create_partition("a", ONE, 0)
+    directory.create_partitions("a", ONE, [0])
     with pytest.raises(OSError, match="another topic"):
-        directory.create_partition("a", TWO, 0)
+        directory.create_partitions("a", TWO, [0])
     assert [one.topic_id for one in directory.partitions()] == [ONE]
 
 
@@ -61,21 +61,21 @@ def test_segments_without_an_owner_stop_the_start(disk: FaultyDisk, directory: D
 
 
 def test_a_directory_that_was_moved_stops_the_start(disk: FaultyDisk, directory: DataDirectory) -> None:
-    directory.create_partition("a", ONE, 0)
+    directory.create_partitions("a", ONE, [0])
     disk.rename("data/logs/a/0", "data/logs/a/1")
     with pytest.raises(StartupError, match="belongs to a-0"):
         directory.partitions()
 
 
 def test_a_removed_topic_is_out_of_sight_and_its_name_free(disk: FaultyDisk, directory: DataDirectory) -> None:
-    directory.create_partition("a", ONE, 0)
+    directory.create_partitions("a", ONE, [0])
     directory.remove_topic("a", ONE)
     directory.remove_topic("a", ONE)  # harmless
     assert directory.partitions() == []
     again = DataDirectory(disk.after_power_cut(), "data")
     again.open()
     assert again.partitions() == []
-    again.create_partition("a", TWO, 0)
+    again.create_partitions("a", TWO, [0])
     again.empty_removed()
     assert [one.topic_id for one in again.partitions()] == [TWO]
 

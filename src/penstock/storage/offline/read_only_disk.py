@@ -21,6 +21,9 @@ class ReadOnlyDisk(LocalDisk):
     def make_dirs(self, path: str) -> None:
         _refuse(path)
 
+    def make_dir(self, path: str) -> None:
+        _refuse(path)
+
     def rename(self, source: str, target: str) -> None:
         _refuse(source)
 
@@ -32,6 +35,9 @@ class ReadOnlyDisk(LocalDisk):
 
     def sync_dir(self, path: str) -> None:
         _refuse(path)
+
+    def sync_dirs(self, paths: Sequence[str]) -> None:
+        _refuse(paths[0] if paths else "")
 
     def sync_files(self, files: Sequence[File]) -> None:
         _refuse(files[0].path if files else "")

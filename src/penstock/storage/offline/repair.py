@@ -147,7 +147,7 @@ def _recreate_step(report: DirectoryReport, finding: Finding, catalogue: Catalog
 
     def apply(disk: Disk) -> list[str]:
         directory = DataDirectory(disk, report.path)
-        path = directory.create_partition(topic, catalogue.topics[topic].topic_id, int(index))
+        [path] = directory.create_partitions(topic, catalogue.topics[topic].topic_id, [int(index)])
         save_all(disk, {f"{path}/{STATE_NAME}": LogState(log_start=end, producers_at=end).encode()})
         return []
 
