@@ -61,6 +61,11 @@ COUNTERS: tuple[Meaning, ...] = (
         "Segments closed because they reached their size or age.",
     ),
     Meaning("segments_deleted", "storage_segments_deleted", "Segments removed by retention or topic deletion."),
+    Meaning("compactions", "storage_compactions", "Passes of compaction that were put into place."),
+    Meaning("compaction_read_bytes", "storage_compaction_read_bytes", "Log bytes those passes have read."),
+    Meaning("compaction_dropped_bytes", "storage_compaction_dropped_bytes", "Log bytes those passes did without."),
+    Meaning("compaction_dropped_records", "storage_compaction_dropped_records", "Records those passes did without."),
+    Meaning("compaction_failures", "storage_compaction_failures", "Passes given up; the log stayed as it was."),
     Meaning("recovered_bytes", "storage_recovered_bytes", "Log bytes checked again after an unclean stop."),
     Meaning(
         "cut_bytes",

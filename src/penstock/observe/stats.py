@@ -45,6 +45,11 @@ class Stats:
         "bytes_in",
         "bytes_out",
         "cold_reads",
+        "compaction_dropped_bytes",
+        "compaction_dropped_records",
+        "compaction_failures",
+        "compaction_read_bytes",
+        "compactions",
         "connections_open",
         "connections_refused",
         "connections_total",
@@ -81,6 +86,11 @@ class Stats:
         self.cold_reads = 0
         self.segments_rolled = 0
         self.segments_deleted = 0
+        self.compactions = 0
+        self.compaction_read_bytes = 0
+        self.compaction_dropped_bytes = 0
+        self.compaction_dropped_records = 0
+        self.compaction_failures = 0
         self.recovered_bytes = 0
         self.cut_bytes = 0
         self.corrupt_blocks = 0

@@ -34,6 +34,8 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40
+"""KIP-534: the base timestamp says when tombstones and markers in the batch may go."""
 KNOWN_ATTRIBUTES = 0x3F
 HIGHEST_CODEC = 4
 ZSTD = 4
@@ -67,7 +69,7 @@ class Header(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        return (self.base_sequence + self.record_count - 1) & 0x7FFFFFFF
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF  # records may be gone, offsets stay
 
     @property
     def codec(self) -> int:

@@ -13,6 +13,7 @@ MOST_RECORDS = 500_000
 """What a batch may hold when each of its records is looked at."""
 MOST_NAMED = 1000
 """Records at fault that one error names."""
+_LEAST_TIME, _LARGEST_TIME = -1 << 63, (1 << 63) - 1
 
 
 def rewrite(batch: memoryview, header: Header, codec: Codec | None, *, keyed: bool) -> tuple[memoryview, Header]:
@@ -23,14 +24,15 @@ def rewrite(batch: memoryview, header: Header, codec: Codec | None, *, keyed: bo
         keyed: whether every record needs a key.
 
     Raises:
-        PenstockError: INVALID_BATCH when it cannot be opened within the limits above, or a key is missing.
+        PenstockError: INVALID_BATCH when it cannot be opened within the limits above, a key is missing, or compaction
+            could not take it apart later.
     """
     recompress = codec is not None and codec != header.codec
     if not recompress and not keyed:
         return batch, header
     section = _open(batch, header)
     if keyed:
-        _check_keys(section, header.record_count)
+        _check_keyed(section, header)
     if codec is None or not recompress:
         return batch, header
     body = compress(codec, section)
@@ -61,13 +63,22 @@ def _open(batch: memoryview, header: Header) -> bytes | memoryview:
         ) from None
 
 
-def _check_keys(section: bytes | memoryview, count: int) -> None:
+def _check_keyed(section: bytes | memoryview, header: Header) -> None:
+    """A batch whose records compaction cannot place would end every pass, so it is not let in."""
+    count = header.record_count
     if count > MOST_RECORDS:
         raise PenstockError(Code.INVALID_BATCH, f"{count} records in one batch; a compacted topic takes {MOST_RECORDS}")
+    keyless = []
     try:
-        keyless = [at for at, record in enumerate(iterate(section, count)) if record.key is None]
+        for at, record in enumerate(iterate(section, count)):
+            if record.key is None:
+                keyless.append(at)
+            if record.offset_delta != at:
+                raise RecordError(f"record {at} has offset delta {record.offset_delta}")
+            if not _LEAST_TIME <= header.base_timestamp + record.timestamp_delta <= _LARGEST_TIME:
+                raise RecordError(f"the timestamp of record {at} does not fit in 64 bits")
     except RecordError as error:
-        raise PenstockError(Code.INVALID_BATCH, f"record batch holds no records: {error}") from None
+        raise PenstockError(Code.INVALID_BATCH, f"record batch cannot be compacted: {error}") from None
     if keyless:
         raise PenstockError(
             Code.INVALID_BATCH,

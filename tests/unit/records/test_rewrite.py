@@ -52,5 +52,25 @@ def test_a_bomb_is_refused_before_it_goes_off() -> None:
 def test_bytes_that_are_no_records_have_no_keys() -> None:
     batch = bytearray(build_batch(RECORDS))
     batch[HEADER_BYTES] = 1
-    with pytest.raises(PenstockError, match="holds no records"):
+    with pytest.raises(PenstockError, match="cannot be compacted"):
         rewrite(memoryview(batch), decode_header(batch), None, keyed=True)
+
+
+def test_records_that_compaction_could_not_place_are_refused() -> None:
+    misplaced = bytearray(build_batch([(b"k", b"v", [], 0), (b"k", b"v", [], 0)]))
+    misplaced[HEADER_BYTES + 3] = 2  # an offset delta of one, for the first record
+    with pytest.raises(PenstockError, match="record 0 has offset delta 1") as refused:
+        rewrite(memoryview(misplaced), decode_header(misplaced), None, keyed=True)
+    assert refused.value.code is Code.INVALID_BATCH
+    assert rewrite(memoryview(misplaced), decode_header(misplaced), None, keyed=False)[0] == misplaced
+
+
+@pytest.mark.parametrize(("base", "fits"), [((1 << 63) - 2, True), ((1 << 63) - 1, False)])
+def test_a_time_beyond_64_bits_is_refused(base: int, fits: bool) -> None:
+    batch = bytearray(build_batch([(b"k", b"v", [], 0), (b"k", b"v", [], 1)]))
+    header = decode_header(batch)._replace(base_timestamp=base)
+    if fits:
+        assert rewrite(memoryview(batch), header, None, keyed=True) == (memoryview(batch), header)
+        return
+    with pytest.raises(PenstockError, match="timestamp of record 1"):
+        rewrite(memoryview(batch), header, None, keyed=True)

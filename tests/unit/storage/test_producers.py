@@ -104,3 +104,14 @@ def test_only_silent_producers_are_forgotten(seen: list[int], now_ms: int) -> No
     assert [producers.get(producer_id) is None for producer_id in range(len(seen))] == [
         producer_id in silent for producer_id in range(len(seen))
     ]
+
+
+def test_after_a_marker_with_a_new_epoch_sequences_begin_at_0() -> None:
+    producers = Producers()
+    producers.note(1, 4, SentBatch(0, 9, 0, 9, -1), 0, 0)
+    producers.note_epoch(1, 5, 0)
+    with pytest.raises(PenstockError, match="expected 0"):
+        producers.check(1, 5, 10, 12)
+    assert producers.check(1, 5, 0, 2) is None
+    with pytest.raises(PenstockError, match="older than 5"):
+        producers.check(1, 4, 10, 12)

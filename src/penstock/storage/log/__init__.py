@@ -4,6 +4,7 @@ Owns: what lies in `logs/{topic}/{partition}/` and every rule about it. Never im
 `ports` and `observe.stats`.
 
 log.py        the log itself: append, read, roll, commit; one writer
+loading.py    what a reader of an old segment needs first
 segment.py    one `.log` file and where things are in it
 card.py       the sidecar of a segment: index by offset and time, checksum per block
 scan.py       walk a segment's batches, check each one
@@ -12,6 +13,9 @@ commit.py     group commit: one sync round at a time for all logs
 state.py      log start, leader epochs and producers, in one small file
 producers.py  idempotent producers: last five batches each
 epochs.py     which leader epoch began at which offset
+transactions.py  open and aborted transactions, segment by segment
 upkeep.py     sealing, checkpoints and retention, off the event loop
+compacting.py  compaction of a log in use; the pass itself is in storage/compaction
+reading.py    whole batches for the broker's own use
 options.py    the settings of one log
 """

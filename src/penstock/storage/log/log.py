@@ -11,6 +11,7 @@ Offsets, oldest first:  log_start <= durable_end <= end_offset
 
 import asyncio
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,15 +20,15 @@ from penstock.errors import Code, PenstockError
 from penstock.observe.stats import Stats
 from penstock.ports.clock import Clock
 from penstock.ports.disk import Disk, File, is_shortage
-from penstock.records.batch import Header, patch_place
-from penstock.storage.checked_file import DamagedFile
+from penstock.records.batch import Header, decode_header, patch_place
 from penstock.storage.log.card import Card
 from penstock.storage.log.commit import CommitJob, Committer
+from penstock.storage.log.loading import prepare
 from penstock.storage.log.options import Flush, LogOptions
 from penstock.storage.log.producers import SentBatch
-from penstock.storage.log.scan import scan
 from penstock.storage.log.segment import FilePool, FileSlice, NotReady, Segment
 from penstock.storage.log.state import LogState
+from penstock.storage.log.transactions import AbortedTransaction, EndedTransaction, Transactions
 from penstock.tasks import Tasks
 
 _RECENT_BYTES = 64 << 20  # this far behind the end of the active segment, pages are taken to be in memory
@@ -63,6 +64,7 @@ class Log:
     """See the module's text. Made of what `recovery.recover` found; there is always an active segment."""
 
     __slots__ = (
+        "_ending",
         "_flush_timer",
         "_roll_task",
         "_rolling",
@@ -74,6 +76,7 @@ class Log:
         "durable_end",
         "durable_position",
         "end_offset",
+        "first_unstable",
         "last_append_ms",
         "name",
         "on_rolled",
@@ -114,6 +117,13 @@ class Log:
         self._roll_task: asyncio.Task[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._unsynced: list[Segment] = []
+        self._ending: deque[EndedTransaction] = deque()
+        self.first_unstable = segments[-1].first_open
+        """The first offset of a transaction that is open, or whose end is not visible yet; -1 if there is none."""
+
+    @property
+    def shelf(self) -> Shelf:
+        return self._shelf
 
     @property
     def log_start(self) -> int:
@@ -126,6 +136,11 @@ class Log:
     @property
     def visible_end(self) -> int:
         return self.durable_end if self.options.flush is Flush.COMMIT else self.end_offset
+
+    @property
+    def settled_end(self) -> int:
+        """Below it everything can be seen and is decided."""
+        return self.visible_end if self.first_unstable < 0 else min(self.first_unstable, self.visible_end)
 
     @property
     def size_bytes(self) -> int:
@@ -156,12 +171,63 @@ class Log:
         if self.closed:
             raise PenstockError(Code.NOT_AVAILABLE, f"{self.name} is closed")
         producer_id = header.producer_id
-        if producer_id >= 0:
+        if producer_id >= 0 and header.base_sequence >= 0:
             sent = self.state.producers.check(
                 producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
             )
             if sent is not None:
                 return Appended(sent.base_offset, sent.last_offset, sent.timestamp)
+        base, now_ms = self._write(batch, header, leader_epoch)
+        last = base + header.last_offset_delta
+        if producer_id >= 0:
+            if header.base_sequence >= 0:
+                sent = SentBatch(header.base_sequence, header.last_sequence, base, last, append_time)
+                self.state.producers.note(producer_id, header.producer_epoch, sent, now_ms, header.max_timestamp)
+            else:
+                self.state.producers.note_epoch(producer_id, header.producer_epoch, now_ms)
+            if header.is_transactional:
+                self.active_transactions.open.setdefault(producer_id, base)
+                if self.first_unstable < 0:
+                    self.first_unstable = base
+        self._appended(self.segments[-1], len(batch), header.record_count)
+        return Appended(base, last, append_time)
+
+    @property
+    def active_transactions(self) -> Transactions:
+        """Those of the segment that is written: which transactions are open now."""
+        card = self.segments[-1].card
+        assert card is not None
+        return card.transactions
+
+    def append_marker(self, batch: memoryview, leader_epoch: int, coordinator_epoch: int) -> Appended:
+        """Write the marker that ends a producer's transaction here, if one is open.
+
+        Raises:
+            PenstockError: INVALID_PRODUCER_EPOCH when the producer has a later epoch; STORAGE_FULL.
+        """
+        if self.closed:
+            raise PenstockError(Code.NOT_AVAILABLE, f"{self.name} is closed")
+        header = decode_header(batch)
+        self.state.producers.check_marker(header.producer_id, header.producer_epoch)
+        base, now_ms = self._write(batch, header, leader_epoch)
+        ended = self.active_transactions.note(decode_header(batch), batch)
+        if ended is not None:
+            self._ending.append(ended)
+        self.state.producers.note_epoch(header.producer_id, header.producer_epoch, now_ms, coordinator_epoch)
+        self._appended(self.segments[-1], len(batch), header.record_count)
+        return Appended(base, base + header.last_offset_delta, -1)
+
+    def settle_transactions(self, visible_end: int) -> None:
+        """Markers below `visible_end` can be seen: what they decided may be read."""
+        while self._ending and self._ending[0].last_offset < visible_end:
+            self._ending.popleft()
+        undecided = [ended.first_offset for ended in self._ending]
+        if self.active_transactions.open:
+            undecided.append(self.active_transactions.first_open)
+        self.first_unstable = min(undecided, default=-1)
+
+    def _write(self, batch: memoryview, header: Header, leader_epoch: int) -> tuple[int, int]:
+        """Put a batch at the end; its base offset and the time. Raises PenstockError; nothing has changed then."""
         segment = self.segments[-1]
         card = segment.card
         assert card is not None and leader_epoch == self.state.epochs.latest
@@ -178,26 +244,16 @@ class Log:
         except OSError as error:
             raise self._write_failed(error) from error
         self._shelf.stats.append_latency.observe(clock.monotonic() - started)
-        last = base + header.last_offset_delta
-        size = len(batch)
-        card.add(base, last + 1, batch, header.max_timestamp, self.options.index_interval_bytes)
+        next_offset = base + header.last_offset_delta + 1
+        card.add(base, next_offset, batch, header.max_timestamp, self.options.index_interval_bytes)
         segment.size = card.size
-        segment.next_offset = self.end_offset = last + 1
+        segment.next_offset = self.end_offset = next_offset
         segment.max_timestamp = card.max_timestamp
         now_ms = clock.now_ms()
         self.last_append_ms = now_ms
         if not segment.created_ms:
             segment.created_ms = now_ms
-        if producer_id >= 0:
-            self.state.producers.note(
-                producer_id,
-                header.producer_epoch,
-                SentBatch(header.base_sequence, header.last_sequence, base, last, append_time),
-                now_ms,
-                header.max_timestamp,
-            )
-        self._appended(segment, size, header.record_count)
-        return Appended(base, last, append_time)
+        return base, now_ms
 
     def _appended(self, segment: Segment, size: int, count: int) -> None:
         stats = self._shelf.stats
@@ -259,7 +315,7 @@ class Log:
             return
         old = self.active
         segment = Segment(self.directory, self.end_offset)
-        segment.card = Card(self.end_offset)
+        segment.card = Card(self.end_offset, self.active_transactions.open)
         segment.file = file
         segment.named = False
         self.segments.append(segment)
@@ -312,11 +368,18 @@ class Log:
                 raise self._out_of_range(offset)
             return None
         segment = self.segment_of(offset)
-        card = segment.card
-        file = segment.file if segment.file is not None else self._shelf.files.peek(segment.path)
-        if card is None or file is None:
-            raise NotReady
-        start = self._position_of(segment, card, file, offset, warmed)
+        while True:
+            card = segment.card
+            file = segment.file if segment.file is not None else self._shelf.files.peek(segment.path)
+            if card is None or file is None:
+                raise NotReady
+            start = self._position_of(segment, card, file, offset, warmed)
+            if start < segment.size or segment is self.segments[-1]:
+                break
+            offset = segment.next_offset  # what was left of the segment has been compacted away
+            if offset >= limit:
+                return None
+            segment = self.segment_of(offset)
         if not warmed and not _is_recent(segment, start) and not file.resident(1, start):
             raise NotReady  # the next lines may read the batch's header
         end = self._end_of(segment, card, file, limit, start, max_bytes, at_least_one)
@@ -328,7 +391,7 @@ class Log:
             if not self._is_ready(segment, file, start, end, warmed):
                 raise NotReady
         self._shelf.stats.fetched_bytes += end - start
-        return FileSlice(file, start, end - start)
+        return FileSlice(file, start, end - start, segment.base)
 
     def _is_ready(self, segment: Segment, file: File, start: int, end: int, warmed: bool) -> bool:
         if segment.unchecked and segment.is_unchecked(start, end - start):
@@ -389,69 +452,54 @@ class Log:
         first = start + segment.batch_size_at(file, start)
         return first if at_least_one or first - start <= max_bytes else start
 
+    def aborted_in(self, offset: int, data: FileSlice, limit: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records among those in `data`, which was read at `offset` up to `limit`.
+
+        A transaction's marker may lie in a later segment; the cards are walked until nothing older is open.
+
+        Raises:
+            NotReady: a card is needed first.
+        """
+        at = bisect_right(self.segments, data.base, key=_base) - 1
+        card = self.segments[at].card
+        if card is None:
+            raise NotReady
+        end = min(card.offset_at_or_after(data.position + data.size), limit)
+        found: list[AbortedTransaction] = []
+        for segment in self.segments[at:]:
+            if segment.aborted_count:
+                if segment.card is None:
+                    raise NotReady
+                found += segment.card.transactions.overlapping(offset, end)
+            if not 0 <= segment.first_open < end:
+                break
+        found.sort(key=_first_offset)
+        return found
+
     async def warm(self, offset: int, max_bytes: int) -> None:
         """Do off the loop what `read` at `offset` lacked: open, load the card, check blocks, page in.
 
         Raises:
             PenstockError: CORRUPT_LOG, OFFSET_OUT_OF_RANGE.
         """
-        segment = self.segment_of(offset)
         self._shelf.stats.cold_reads += 1
-        try:
-            card, file, good = await self._shelf.disk.run(self.prepare, segment, offset, max_bytes)
-        except FileNotFoundError:
-            if offset < self.log_start:
-                raise self._out_of_range(offset) from None  # retention was quicker
-            raise segment.damaged(0, "is missing") from None
-        if segment.card is None:
-            segment.card = card
-        if segment.file is None:
-            self._shelf.files.put(segment.path, file)
-        if segment.unchecked is not None:
-            segment.unchecked.difference_update(good)
-
-    def prepare(self, segment: Segment, offset: int, max_bytes: int) -> tuple[Card, File, list[int]]:
-        """What `warm` does, to be run off the loop: the card, an open file, the blocks found good. Blocking."""
-        file = segment.file or self._shelf.files.peek(segment.path) or self._shelf.files.open(segment.path)
-        card = segment.card or self._load_card(segment, file)
-        if segment.card is None:
-            segment.card = card
-        start = card.position_before(offset)
-        # The first batch may be larger than asked for and is sent whole; its length is in its header.
-        good: list[int] = []
-        try:
-            head = segment.walk_bytes(card, start)
-            good += segment.check_blocks(file, start, max(head, 1))
-            exact = segment.find(file, offset)
-            needed = max(max_bytes, segment.batch_size_at(file, exact)) if exact < segment.size else 1
-            span = min(exact + needed, segment.size) - start
-            good += segment.check_blocks(file, start, max(span, 1))
-            position = start
-            while position < start + span:
-                position += len(file.read_at(min(1 << 20, start + span - position), position)) or span
-        except PenstockError as error:
-            if error.code is Code.CORRUPT_LOG:
-                self._shelf.stats.corrupt_blocks += 1
-            raise
-        return card, file, good
-
-    def _load_card(self, segment: Segment, file: File) -> Card:
-        """The card of a sealed segment; made again from the batches if it is damaged and they are not."""
-        try:
-            return segment.load_card(self._shelf.disk)
-        except (DamagedFile, FileNotFoundError):
-            self._shelf.stats.corrupt_blocks += 1
-            card = Card(segment.base)
-
-            def found(header: Header, batch: memoryview) -> None:
-                interval = self.options.index_interval_bytes
-                card.add(header.base_offset, header.last_offset + 1, batch, header.max_timestamp, interval)
-
-            result = scan(file, segment.size, 0, segment.base, self.state.epochs, found)
-            if result.problem or result.next_offset != segment.next_offset:
-                problem = result.problem or "a batch is missing"
-                raise segment.damaged(result.position, f"lost its card, and {problem}") from None
-            return card  # in memory only: several readers may be here at once, and the next start makes it anew
+        while True:
+            segment = self.segment_of(offset)
+            try:
+                card, file, good = await self._shelf.disk.run(prepare, self, segment, offset, max_bytes)
+            except FileNotFoundError:
+                if offset < self.log_start:
+                    raise self._out_of_range(offset) from None  # retention was quicker
+                raise segment.damaged(0, "is missing") from None
+            if segment.card is None:
+                segment.card = card
+            if segment.file is None:
+                self._shelf.files.put(segment.path, file)
+            if segment.unchecked is not None:
+                segment.unchecked.difference_update(good)
+            if segment.find(file, offset) < segment.size or segment.next_offset >= self.end_offset:
+                return
+            offset = segment.next_offset  # nothing is left of the segment from there on
 
     def _out_of_range(self, offset: int) -> PenstockError:
         return PenstockError(
@@ -467,11 +515,15 @@ def _create_empty(disk: Disk, path: str) -> File:
 
 
 def _is_recent(segment: Segment, position: int) -> bool:
-    return segment.file is not None and segment.size - position <= _RECENT_BYTES
+    return segment.file is not None and not segment.sealed and segment.size - position <= _RECENT_BYTES
 
 
 def _base(segment: Segment) -> int:
     return segment.base
+
+
+def _first_offset(aborted: AbortedTransaction) -> int:
+    return aborted.first_offset
 
 
 def _nothing() -> None:

@@ -24,3 +24,9 @@ class LogOptions:
     index_interval_bytes: int = 4096
     flush: Flush = Flush.COMMIT
     flush_ms: int = 1000
+    compact: bool = False
+    """Whether of each key only the last record has to stay."""
+    delete_retention_ms: int = 24 * 3600 * 1000
+    min_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = (1 << 63) - 1

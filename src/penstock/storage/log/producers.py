@@ -2,12 +2,12 @@
 
 A batch of producer P with epoch E and sequences [first, last] is
   a duplicate    if it equals one of the last five of the same epoch: answered with that one's offset;
-  next in line   if `first` follows the last sequence, or E is new and `first` is 0, or P is unknown;
+  next in line   if `first` follows the last sequence, or there is none of E yet and `first` is 0, or P is unknown;
   out of order   otherwise;  fenced, if E is older than the one on record.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from penstock.errors import Code, PenstockError
@@ -27,7 +27,7 @@ class SentBatch(NamedTuple):
 
 
 class Producer:
-    __slots__ = ("batches", "epoch", "last_timestamp", "seen_ms")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "seen_ms")
 
     def __init__(self, epoch: int, seen_ms: int, batches: list[SentBatch] | None = None) -> None:
         self.epoch = epoch
@@ -35,6 +35,8 @@ class Producer:
         self.last_timestamp = seen_ms
         """Of the records it sent last; after a restart, when it sent them."""
         self.batches: deque[SentBatch] = deque(batches or [], KEPT_BATCHES)
+        self.coordinator_epoch = -1
+        """Of the last marker; not kept over a restart."""
 
 
 class Producers:
@@ -78,13 +80,12 @@ class Producers:
         for sent in producer.batches:
             if sent.first_sequence == first_sequence and sent.last_sequence == last_sequence:
                 return sent
-        if producer.batches:
-            expected = (producer.batches[-1].last_sequence + 1) & _SEQUENCES
-            if first_sequence != expected:
-                raise PenstockError(
-                    Code.OUT_OF_ORDER_SEQUENCE,
-                    f"producer {producer_id} sent sequence {first_sequence}, expected {expected}",
-                )
+        expected = (producer.batches[-1].last_sequence + 1) & _SEQUENCES if producer.batches else 0
+        if first_sequence != expected:
+            raise PenstockError(
+                Code.OUT_OF_ORDER_SEQUENCE,
+                f"producer {producer_id} sent sequence {first_sequence}, expected {expected}",
+            )
         return None
 
     def note(self, producer_id: int, epoch: int, sent: SentBatch, now_ms: int, last_timestamp: int) -> None:
@@ -98,9 +99,33 @@ class Producers:
         producer.last_timestamp = last_timestamp
         producer.batches.append(sent)
 
-    def expire(self, now_ms: int) -> int:
-        """Forget producers silent for longer than `EXPIRY_MS`; returns how many."""
-        silent = [pid for pid, producer in self._by_id.items() if now_ms - producer.seen_ms > EXPIRY_MS]
+    def note_epoch(self, producer_id: int, epoch: int, now_ms: int, coordinator_epoch: int = -1) -> None:
+        """A batch without sequences: a marker, or offsets. With a new epoch sequences begin at 0 again (KIP-890)."""
+        producer = self._by_id.get(producer_id)
+        if producer is None:
+            producer = self._by_id[producer_id] = Producer(epoch, now_ms)
+        elif epoch > producer.epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+        producer.seen_ms = now_ms
+        producer.coordinator_epoch = coordinator_epoch
+
+    def check_marker(self, producer_id: int, epoch: int) -> None:
+        """Raises PenstockError INVALID_PRODUCER_EPOCH for a marker of an epoch that is over."""
+        producer = self._by_id.get(producer_id)
+        if producer is not None and epoch < producer.epoch:
+            raise PenstockError(
+                Code.INVALID_PRODUCER_EPOCH,
+                f"a marker of producer {producer_id} has epoch {epoch}, older than {producer.epoch}",
+            )
+
+    def expire(self, now_ms: int, keep: Container[int] = ()) -> int:
+        """Forget producers silent for longer than `EXPIRY_MS`, but those in `keep`; returns how many."""
+        silent = [
+            producer_id
+            for producer_id, producer in self._by_id.items()
+            if now_ms - producer.seen_ms > EXPIRY_MS and producer_id not in keep
+        ]
         for producer_id in silent:
             del self._by_id[producer_id]
         return len(silent)

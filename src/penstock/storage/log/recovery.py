@@ -5,7 +5,8 @@ What a crash may leave, and what is done about it:
   * `next.log`, a new segment not yet named: named if it continues the log, else set aside;
   * a rolled segment without its card: checked batch by batch and given one; if it is torn, it was never durable, so
     it is cut there and what follows is set aside;
-  * segments below the saved log start: retention had decided on them, so it is finished.
+  * segments below the saved log start: retention had decided on them, so it is finished;
+  * `swap`: compaction had decided which segments replace which, so it is finished; without it, what a pass wrote goes.
 What no crash leaves is damage: a sealed segment or a checkpointed prefix that does not match, a missing file. Damaged
 ranges are refused when read and named in the log; nothing is deleted or cut there.
 
@@ -20,6 +21,7 @@ from penstock.errors import Code, PenstockError
 from penstock.ports.disk import Disk, File
 from penstock.records.batch import HEADER_BYTES, LOG_APPEND_TIME, Header, decode_header
 from penstock.storage.checked_file import DamagedFile, save_all
+from penstock.storage.compaction.swap import drop_leftovers, finish_swap
 from penstock.storage.log import card as cards
 from penstock.storage.log.card import BLOCK_BYTES, SUMMARY_BYTES, Card, Summary
 from penstock.storage.log.epochs import LeaderEpochs
@@ -58,6 +60,7 @@ class _Recovery:
         self.out = Recovered([], LogState())
 
     def run(self, expected_end: int | None) -> Recovered:
+        self._finish_compaction()
         self._load_state()
         self.durable_end = max(self.durable_end, expected_end or 0)
         names = self._tidy_names()
@@ -81,8 +84,20 @@ class _Recovery:
         self._refuse_loss(end)
         self.out.state.log_start = max(self.out.state.log_start, self.out.segments[0].base)
         self._rebuild_producers(end)
+        if not self.state_known and self.options.compact:
+            self.out.state.gaps_to = self.out.segments[-1].base  # as far as it may have been compacted
         self._sync()
         return self.out
+
+    def _finish_compaction(self) -> None:
+        """What was decided is done; what a pass wrote without a decision goes."""
+        try:
+            finish_swap(self.disk, self.directory)
+        except DamagedFile as error:
+            raise PenstockError(
+                Code.CORRUPT_LOG, str(error), help="restore the partition from a replica or backup; nothing was deleted"
+            ) from None
+        drop_leftovers(self.disk, self.directory)
 
     def _load_state(self) -> None:
         try:
@@ -153,7 +168,7 @@ class _Recovery:
         return self._rescan(segment, sealed=had_card, next_base=next_base)
 
     def _rescan(self, segment: Segment, *, sealed: bool, next_base: int) -> Segment:
-        card, file, problem = self._scan_from(segment, self._checkpoint(segment))
+        card, file, problem = self._scan_from(segment, self._checkpoint(segment), next_base)
         if problem and not sealed:
             if card.next_offset < next_base:
                 self._refuse_loss(card.next_offset)
@@ -225,19 +240,42 @@ class _Recovery:
         assert segment.unchecked is not None
         segment.unchecked.discard(block)
 
-    def _scan_from(self, segment: Segment, card: Card | None) -> tuple[Card, File, str | None]:
-        card = card if card is not None else Card(segment.base)
+    def _scan_from(
+        self, segment: Segment, card: Card | None, next_base: int | None = None
+    ) -> tuple[Card, File, str | None]:
+        card = card if card is not None else Card(segment.base, self._open_before(segment.base))
         file = self.disk.open(segment.path)
         size = file.size()
         interval = self.options.index_interval_bytes
 
         def found(header: Header, batch: memoryview) -> None:
-            card.add(header.base_offset, header.last_offset + 1, batch, header.max_timestamp, interval)
+            card.take(header, batch, interval)
 
         epochs = self.out.state.epochs if self.state_known else None
         self.out.scanned_bytes += size - card.size
-        result = scan(file, size, card.size, card.next_offset, epochs, found)
+        result = scan(file, size, card.size, card.next_offset, epochs, found, self._gaps_to(next_base))
+        if next_base is not None and not result.problem and next_base <= self._gaps_to(next_base):
+            card.next_offset = next_base  # the last batches may have been compacted away
         return card, file, result.problem
+
+    def _gaps_to(self, next_base: int | None) -> int:
+        """Below it a segment may have been compacted; without the state, a segment that is not the last may have."""
+        if self.state_known:
+            return self.out.state.gaps_to
+        return next_base if next_base is not None and self.options.compact else 0
+
+    def _open_before(self, base: int) -> dict[int, int]:
+        """The transactions open where the segment at `base` begins."""
+        earlier = [segment for segment in self.out.segments if segment.base < base]
+        if not earlier or earlier[-1].first_open < 0:
+            return {}
+        before = earlier[-1]
+        if before.card is None:
+            try:
+                before.card = before.load_card(self.disk)
+            except DamagedFile:
+                self._rescan(before, sealed=True, next_base=base)
+        return before.open_transactions
 
     def _cut(self, segment: Segment, file: File, card: Card) -> None:
         """Take off everything behind the last good batch, keeping a copy beside it."""
@@ -303,7 +341,9 @@ class _Recovery:
         state = self.out.state
         if not self.state_known:
             state.epochs.note(header.leader_epoch, header.base_offset)
-        if header.producer_id >= 0 and not header.is_control:
+        if header.producer_id >= 0 and header.base_sequence < 0:
+            state.producers.note_epoch(header.producer_id, header.producer_epoch, self.now_ms)
+        elif header.producer_id >= 0:
             stamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
             sent = SentBatch(header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, stamp)
             state.producers.note(header.producer_id, header.producer_epoch, sent, self.now_ms, header.max_timestamp)

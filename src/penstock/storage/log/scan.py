@@ -1,4 +1,7 @@
-"""Walk the batches of a segment and check each one: length, CRC, contiguous offsets, the epoch the log was in."""
+"""Walk the batches of a segment and check each one: length, CRC, contiguous offsets, the epoch the log was in.
+
+Where a log has been compacted, offsets only rise: batches are missing, and one may have lost all its records.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,12 +29,14 @@ def scan(
     next_offset: int,
     epochs: LeaderEpochs | None,
     found: Callable[[Header, memoryview], None],
+    gaps_to: int = 0,
 ) -> Scan:
     """Check every batch from `position`, calling `found(header, batch)` for each good one. Blocking.
 
     Args:
         next_offset: the offset the first batch must have.
         epochs: the epochs on record, or None when they are to be rebuilt and only must not fall.
+        gaps_to: below this offset the log may have been compacted.
     """
     window, window_at = memoryview(b""), position
     last_epoch = -1
@@ -42,7 +47,7 @@ def scan(
             if len(window) < HEADER_BYTES:
                 return Scan(position, next_offset, "the file ends inside a batch header")
         header = decode_header(window, at)
-        problem = _problem(header, size - position, next_offset, epochs, last_epoch)
+        problem = _problem(header, size - position, next_offset, epochs, last_epoch, gaps_to)
         if problem:
             return Scan(position, next_offset, problem)
         if at + header.size > len(window):
@@ -58,14 +63,17 @@ def scan(
     return Scan(position, next_offset)
 
 
-def _problem(header: Header, room: int, next_offset: int, epochs: LeaderEpochs | None, last_epoch: int) -> str | None:
+def _problem(
+    header: Header, room: int, next_offset: int, epochs: LeaderEpochs | None, last_epoch: int, gaps_to: int
+) -> str | None:
     if header.magic != 2 or header.size < HEADER_BYTES:
         return "no batch starts here"
     if header.size > room:
         return "the file ends inside a batch"
-    if header.base_offset != next_offset:
+    compacted = next_offset <= header.base_offset and header.last_offset < gaps_to
+    if header.base_offset != next_offset and not compacted:
         return f"a batch has offset {header.base_offset}, expected {next_offset}"
-    if header.record_count <= 0 or header.last_offset_delta < header.record_count - 1:
+    if header.record_count < (0 if compacted else 1) or header.last_offset_delta < header.record_count - 1:
         return "a batch's record count does not fit its offsets"
     expected = -1 if epochs is None else epochs.at(header.base_offset)
     if expected < 0:  # to be rebuilt, or below the log start, where epochs are forgotten

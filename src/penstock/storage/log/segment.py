@@ -25,6 +25,8 @@ class FileSlice(NamedTuple):
     file: File
     position: int
     size: int
+    base: int = 0
+    """Base offset of the segment the bytes are in."""
 
 
 class NotReady(Exception):
@@ -68,6 +70,8 @@ class Segment:
     """
 
     __slots__ = (
+        "_aborted",
+        "_first_open",
         "base",
         "card",
         "checkpointed",
@@ -99,6 +103,24 @@ class Segment:
         """Bytes covered by the saved card."""
         self.created_ms = 0
         self.unchecked: set[int] | None = None
+        self._aborted = 0
+        self._first_open = -1
+
+    @property
+    def aborted_count(self) -> int:
+        """How many transactions were aborted by a marker in this segment."""
+        return self.card.transactions.aborted_count if self.card is not None else self._aborted
+
+    @property
+    def first_open(self) -> int:
+        """The first offset of the oldest transaction that is open where this segment ends, or -1."""
+        return self.card.transactions.first_open if self.card is not None else self._first_open
+
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """Those open where this segment ends; its card must be there."""
+        assert self.card is not None
+        return self.card.transactions.open
 
     @property
     def path(self) -> str:
@@ -119,6 +141,7 @@ class Segment:
         segment.size = segment.checkpointed = summary.size
         segment.next_offset = summary.next_offset
         segment.max_timestamp = summary.max_timestamp
+        segment._aborted, segment._first_open = summary.aborted, summary.first_open
         segment.unchecked = set(range(summary.blocks))
         return segment
 

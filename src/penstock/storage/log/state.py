@@ -1,6 +1,7 @@
 """What a log must remember besides its segments, in one small checked file: start, leader epochs, producers.
 
 Losing it loses no record: epochs and producers are rebuilt from the batches, the start from the first segment.
+Version 2 adds how far the log is compacted; in a file of version 1 it is not.
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from penstock.storage.log.producers import Producers
 
 FILE_NAME = "state"
 _KIND = b"stat"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(slots=True)
@@ -24,6 +25,10 @@ class LogState:
     producers: Producers = field(default_factory=Producers)
     producers_at: int = 0
     """Every batch below this offset is in `producers`."""
+    compacted_to: int = 0
+    """Below it each key has one record at most, but for those of the last pass that was cut short."""
+    gaps_to: int = 0
+    """Below it batches may be missing: set before the first of them goes."""
 
     def encode(self) -> bytes:
         payload = orjson.dumps(
@@ -32,6 +37,8 @@ class LogState:
                 "epochs": self.epochs.entries,
                 "producers_at": self.producers_at,
                 "producers": self.producers.dump(),
+                "compacted_to": self.compacted_to,
+                "gaps_to": self.gaps_to,
             }
         )
         return checked_file.encode(_KIND, _VERSION, payload)
@@ -49,4 +56,6 @@ def load_state(disk: Disk, directory: str) -> LogState | None:
         epochs=LeaderEpochs([(epoch, start) for epoch, start in payload["epochs"]]),
         producers=Producers.restore(payload["producers"]),
         producers_at=payload["producers_at"],
+        compacted_to=payload.get("compacted_to", 0),
+        gaps_to=payload.get("gaps_to", 0),
     )

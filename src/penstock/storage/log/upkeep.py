@@ -11,9 +11,8 @@ from penstock.errors import Code, PenstockError
 from penstock.ports.disk import Disk, is_shortage
 from penstock.storage.checked_file import save_all
 from penstock.storage.log import state as states
-from penstock.storage.log.card import Card
 from penstock.storage.log.log import Log, Shelf
-from penstock.storage.log.options import Flush
+from penstock.storage.log.options import Flush, LogOptions
 from penstock.storage.log.segment import Segment
 
 CHECKPOINT_BYTES = 64 << 20
@@ -32,7 +31,7 @@ class Upkeep:
         active = log.active
         if log.unsealed or len(log.segments) > 1 or active.size > active.checkpointed:
             return True
-        old = now_ms - active.created_ms >= log.options.segment_ms
+        old = now_ms - active.created_ms >= _longest_ms(log.options)
         return active.size > 0 and (old or _expired(active, log.options.retention_ms, now_ms))
 
     async def tend(self, log: Log, now_ms: int, settled: int) -> None:
@@ -42,7 +41,7 @@ class Upkeep:
             settled: the high watermark; retention never passes it.
         """
         active = log.active
-        if active.size and now_ms - active.created_ms >= log.options.segment_ms:
+        if active.size and now_ms - active.created_ms >= _longest_ms(log.options):
             log.want_roll()
         try:
             async with log.tending:
@@ -84,7 +83,7 @@ class Upkeep:
     async def _snapshot(self, log: Log) -> dict[str, bytes]:
         segment = log.active
         assert segment.card is not None
-        card = _copy(segment.card)
+        card = segment.card.copy()
         state = log.state
         state.producers_at = log.end_offset
         encoded_state = state.encode()
@@ -172,8 +171,18 @@ class Upkeep:
             await self._shelf.disk.run(_remove, self._shelf.disk, segment)
 
 
+def _longest_ms(options: LogOptions) -> int:
+    """How long a segment may be written; only one that is not any more can be compacted."""
+    return min(options.segment_ms, options.max_compaction_lag_ms) if options.compact else options.segment_ms
+
+
 def _expired(segment: Segment, retention_ms: int, now_ms: int) -> bool:
-    """By time. A segment without any timestamp never expires: nothing goes because knowledge about it is missing."""
+    """By time. A segment without any timestamp never expires: nothing goes because knowledge about it is missing.
+
+    One that compaction has emptied has nothing to keep.
+    """
+    if segment.sealed and segment.size == 0:
+        return retention_ms >= 0
     return retention_ms >= 0 and segment.max_timestamp >= 0 and now_ms - segment.max_timestamp > retention_ms
 
 
@@ -191,13 +200,3 @@ def _remove(disk: Disk, segment: Segment) -> None:
     for path in (segment.index_path, segment.checkpoint_path, segment.path):
         if disk.exists(path):
             disk.unlink(path)
-
-
-def _copy(card: Card) -> Card:
-    copy = Card(card.base)
-    copy.next_offset, copy.size = card.next_offset, card.size
-    copy.max_timestamp, copy.max_timestamp_offset = card.max_timestamp, card.max_timestamp_offset
-    copy.offsets, copy.positions, copy.times, copy.sums = (
-        column[:] for column in (card.offsets, card.positions, card.times, card.sums)
-    )
-    return copy

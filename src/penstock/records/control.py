@@ -1,0 +1,40 @@
+"""Control batches: records the broker writes about transactions, which clients read but never show (KIP-98).
+
+A marker is one record whose key is (version, type): 0 aborts, 1 commits. Types nobody knows are to be skipped.
+"""
+
+from enum import IntEnum
+from struct import Struct
+
+from penstock.records.build import build_batch
+from penstock.records.compression import CompressionError
+from penstock.records.record import RecordError, iterate_batch
+
+CONTROL_KEY = Struct(">hh")  # version, type
+_MARKER_VALUE = Struct(">hi")  # version, coordinator epoch
+_LARGEST_BATCH = 1 << 20
+
+
+class Marker(IntEnum):
+    ABORT = 0
+    COMMIT = 1
+
+
+def build_marker(producer_id: int, producer_epoch: int, marker: Marker, coordinator_epoch: int, now_ms: int) -> bytes:
+    """A batch that ends a producer's transaction in one partition."""
+    record = (CONTROL_KEY.pack(0, marker), _MARKER_VALUE.pack(0, coordinator_epoch), (), now_ms)
+    return build_batch(
+        [record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
+    )
+
+
+def decode_marker(batch: bytes | memoryview) -> Marker | None:
+    """How a control batch ends a transaction; None if it does not."""
+    try:
+        for _, _, record in iterate_batch(batch, _LARGEST_BATCH):
+            if record.key is not None and len(record.key) >= CONTROL_KEY.size:
+                _, kind = CONTROL_KEY.unpack_from(record.key)
+                return Marker(kind) if kind in (Marker.ABORT, Marker.COMMIT) else None
+    except (RecordError, CompressionError):
+        pass
+    return None
