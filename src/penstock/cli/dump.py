@@ -42,9 +42,18 @@ def dump_file(disk: "Disk", path: str, output: str, select: "Selection") -> None
 
     name = os.path.basename(path)
     try:
-        if name.endswith(".log"):
-            base = int(name[:-4]) if name[:-4].isdigit() else _first_offset(disk, path)
-            batches = description.describe_batches(disk, path, base, from_offset=select.start, records=select.records)
+        if name.endswith((".log", ".cleaned")):
+            stem = name.partition(".")[0]
+            base = int(stem) if stem.isdigit() else _first_offset(disk, path)
+            state = description.load_known_state(disk, os.path.dirname(path) or ".")
+            batches = description.describe_batches(
+                disk,
+                path,
+                base,
+                from_offset=select.start,
+                gaps_to=state.gaps_to if state is not None else None,
+                records=select.records,
+            )
             print_batches(({"partition": None, **batch} for batch in batches), output, select)
         elif name.endswith((".index", ".checkpoint")):
             card = description.describe_card(disk, path)
@@ -54,8 +63,8 @@ def dump_file(disk: "Disk", path: str, output: str, select: "Selection") -> None
             show(facts, output, lambda: _print_facts(facts))
         else:
             raise CommandError(
-                f"{path}: cannot tell what this is; *.log, *.index, *.checkpoint, state, partition.meta, format, "
-                "clean-shutdown and meta/metadata.db can be dumped",
+                f"{path}: cannot tell what this is; *.log, *.cleaned, *.index, *.checkpoint, state, swap, snapshot, "
+                "partition.meta, format, clean-shutdown and meta/metadata.db can be dumped",
                 code=USAGE,
             )
     except DamagedFile as error:
@@ -85,25 +94,21 @@ class Selection:
                     yield {name: batch.get(name) for name in shown}
                 for record in batch.get("records", ()):
                     if record["offset"] >= self.start and (self.until is None or record["offset"] < self.until):
-                        yield {"partition": batch["partition"], **record, "control": batch["control"]}
+                        about = {name: batch[name] for name in ("control", "marker", "producer_id", "producer_epoch")}
+                        yield {"partition": batch["partition"], **record, **about}
 
         return islice(rows(), self.count)
 
 
 def dump_partitions(disk: "Disk", partitions: Sequence[tuple[str, str]], output: str, select: Selection) -> None:
     """The batches or records of partitions, given as name and directory."""
-    from penstock.storage.checked_file import DamagedFile
-    from penstock.storage.log.state import load_state
-    from penstock.storage.offline.description import describe_batches
-    from penstock.storage.offline.log_inspection import segment_names
+    from penstock.storage.offline.description import describe_batches, load_known_state
+    from penstock.storage.offline.segment_files import segment_names
 
     def batches() -> Iterator[Facts]:
         for name, directory in partitions:
-            try:
-                state = load_state(disk, directory)
-            except DamagedFile:
-                state = None
-            epochs = state.epochs if state is not None else None
+            state = load_known_state(disk, directory)
+            epochs, gaps_to = (state.epochs, state.gaps_to) if state is not None else (None, None)
             names = segment_names(disk.list_dir(directory))
             for at, segment in enumerate(names):
                 base, following = int(segment), int(names[at + 1]) if at + 1 < len(names) else None
@@ -113,7 +118,13 @@ def dump_partitions(disk: "Disk", partitions: Sequence[tuple[str, str]], output:
                 path = f"{directory}/{segment}.log"
                 try:
                     for batch in describe_batches(
-                        disk, path, base, from_offset=select.start, epochs=epochs, records=select.records
+                        disk,
+                        path,
+                        base,
+                        from_offset=select.start,
+                        epochs=epochs,
+                        gaps_to=gaps_to,
+                        records=select.records,
                     ):
                         yield {"partition": name, "segment": f"{segment}.log", **batch}
                 except FileNotFoundError:
@@ -177,8 +188,12 @@ def _record_row(row: Facts) -> list[object]:
         what = f"DAMAGED: {row['problem']} ({row['size']} bytes at {row['position']})"
         return [row["partition"], row["base_offset"], None, None, what, None, None]
     headers = ", ".join(f"{header['name']}={_text(header, 'value')}" for header in row["headers"])
-    flags = "control" if row["control"] else None
     time = format_time(row["timestamp"])
+    if row["marker"]:
+        what = f"{row['marker']} marker"
+        who = f"producer {row['producer_id']}, epoch {row['producer_epoch']}"
+        return [row["partition"], row["offset"], time, None, who, None, what]
+    flags = "control" if row["control"] else "tombstone" if row["tombstone"] else None
     return [row["partition"], row["offset"], time, _text(row, "key"), _text(row, "value"), headers or None, flags]
 
 
@@ -191,6 +206,10 @@ def _text(facts: Facts, name: str) -> str | None:
 
 def _flags(batch: Facts) -> str | None:
     names = [name for name in ("transactional", "control") if batch.get(name)]
+    if batch.get("marker"):
+        names.append(batch["marker"])
+    if batch.get("delete_horizon") is not None:
+        names.append("delete-horizon")
     if batch.get("timestamp_type") == "LogAppendTime":
         names.append("append-time")
     return ",".join(names) or None
@@ -207,6 +226,10 @@ def _print_card(card: Facts) -> None:
     ]
     print_table(rows, ["offset", "position", "largest time before"])
     click.echo()
+    for name in ("open_transactions", "aborted_transactions"):
+        if rows := card[name]:
+            print_table([list(row.values()) for row in rows], [key.replace("_", " ") for key in rows[0]])
+            click.echo()
     size = card["block_bytes"]
     print_table([(at * size, each) for at, each in enumerate(card["block_sums"])], ["block at", "crc-32c"])
 
@@ -223,6 +246,8 @@ def _print_facts(facts: Facts) -> None:
 
 
 def _cell(value: object) -> object:
+    if isinstance(value, list) and all(isinstance(each, int) for each in value):
+        return " ".join(map(str, value))
     if isinstance(value, list):
         return " ".join(f"{row['first_sequence']}-{row['last_sequence']}@{row['base_offset']}" for row in value)
     return value

@@ -115,8 +115,10 @@ def list_partitions(topics: tuple[str, ...], by_segment: bool, data_dir: str, ou
     "dump",
     help="""Print batches, records or small files.
 
-    TARGET is a topic, TOPIC-PARTITION, or a file: a segment (.log), a card (.index, .checkpoint), state,
-    partition.meta, format, clean-shutdown or metadata.db. Without one, what the metadata store says.""",
+    TARGET is a topic, TOPIC-PARTITION, or a file: a segment (.log, .cleaned), a card (.index, .checkpoint), state,
+    swap, snapshot, partition.meta, format, clean-shutdown or metadata.db. Without one, what the metadata store says.
+
+    Control batches are shown as the markers they are: commit or abort, whose producer and epoch.""",
     epilog="""\b
 Examples:
   penstock log dump                              topics, settings, ids

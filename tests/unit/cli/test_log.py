@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
+from tests.unit.storage.compaction.sealed_log import RETENTION_MS, SealedLog, values
 
 from penstock.cli.main import main
 from penstock.cluster.metadata.offline import load_catalogue
+from penstock.records.control import Marker
+from penstock.storage.local_disk import LocalDisk
 from penstock.storage.offline.repair import KEEP_ALL
 from penstock.testing import embedded_broker
 
@@ -94,6 +97,42 @@ def test_dump_files(data_dir: Path, capsys: pytest.CaptureFixture[str], path: st
     assert shown.lower() in run(capsys, "dump", path).lower()
     assert run(capsys, "dump", str(data_dir / path)) == run(capsys, "dump", path)
     assert answer(capsys, "dump", path)
+
+
+def test_dump_of_a_compacted_log_names_markers_tombstones_and_horizons(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = SealedLog(LocalDisk(), str(tmp_path))
+    log.write(*values([("a", "old")]))
+    fields = {"producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    log.write(*values([("t", "committed")]), producer_id=8, **fields)
+    aborted = log.write(*values([("t", "aborted")]), producer_id=7, **fields)
+    log.mark(8, Marker.COMMIT)
+    abort = log.mark(7, Marker.ABORT)
+    log.write(*values([("a", "new"), ("gone", None)]))
+    log.seal()
+    log.compact(aborted=((7, aborted, abort),), now_ms=5)
+    path = str(tmp_path / f"{0:020d}.log")
+    batches = answer(capsys, "dump", path)
+    assert [each["problem"] for each in batches] == [None] * 4, "offsets that compaction took out are not damage"
+    assert [(each["base_offset"], each["marker"], each["delete_horizon"]) for each in batches] == [
+        (1, None, None),
+        (3, "commit", None),
+        (4, "abort", None),
+        (5, None, 5 + RETENTION_MS),
+    ]
+    records = answer(capsys, "dump", path, "--records")
+    assert [(each["offset"], each["marker"], each["tombstone"]) for each in records][1:] == [
+        (3, "commit", False),
+        (4, "abort", False),
+        (5, None, False),
+        (6, None, True),
+    ]
+    table = run(capsys, "dump", path, "--records")
+    assert "abort marker" in table and "producer 7, epoch 0" in table and "tombstone" in table
+    card = answer(capsys, "dump", path.replace(".log", ".index"))
+    assert [row["producer_id"] for row in card["aborted_transactions"]] == [7]
+    assert "STABLE OFFSET" in run(capsys, "dump", path.replace(".log", ".index"))
 
 
 def test_dump_shows_what_is_no_text_as_base64_and_escapes_the_rest(

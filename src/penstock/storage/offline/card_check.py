@@ -1,12 +1,19 @@
-"""Compares a segment's saved card with the bytes it describes: entries and block checksums, in one pass."""
+"""Compares a segment's saved card with the bytes it describes: entries, transactions, block checksums, in one pass.
+
+Of transactions only this is compared: each one that an abort marker of the segment ends must be listed, and none
+without such a marker. Where it began may lie in a segment that is gone, or have been compacted away.
+"""
 
 from collections.abc import Iterator
 
 from crc32c import crc32c
 
 from penstock.ports.disk import File
+from penstock.records.batch import Header
+from penstock.records.control import Marker, decode_marker
 from penstock.storage.log import card as cards
 from penstock.storage.log.card import Card
+from penstock.storage.log.transactions import Transactions
 from penstock.storage.offline.survey import Stretch, Survey
 
 _PIECE_BYTES = 1 << 20
@@ -15,8 +22,12 @@ _PIECE_BYTES = 1 << 20
 class CardMatch:
     """Fed with the stretches of a survey; `wrong_entries` and `finish` say what did not match."""
 
-    def __init__(self, card: Card | None) -> None:
+    def __init__(self, card: Card | None, open_before: dict[int, int] | None = None) -> None:
         self._card = card
+        self._aborts: set[tuple[int, int]] = set()
+        self._due: set[tuple[int, int]] = set()
+        self.transactions = Transactions(open_before)
+        """As the batches tell."""
         self._sums: list[int] = []
         self._entry = 0
         self._position = 0
@@ -32,6 +43,24 @@ class CardMatch:
             self._largest_time = max(self._largest_time, stretch.header.max_timestamp)
         for piece in pieces:
             self._sum(piece[: max(0, card.size - self._position)])
+
+    def note(self, header: Header, batch: memoryview) -> None:
+        """Take in a transactional batch."""
+        ended = self.transactions.note(header, batch)
+        card, end = self._card, (header.producer_id, header.last_offset)
+        if card is None or header.base_offset >= card.next_offset or not header.is_control:
+            return
+        if decode_marker(batch) is Marker.ABORT:
+            self._aborts.add(end)
+            if ended is not None:
+                self._due.add(end)
+
+    def wrong_transactions(self) -> int:
+        """Aborted transactions that the card does not list, or lists without a marker."""
+        if self._card is None:
+            return 0
+        listed = {(row.producer_id, row.last_offset) for row in self._card.transactions.aborted()}
+        return len(self._due - listed) + len(listed - self._aborts)
 
     def _check_entries(self, card: Card, stretch: Stretch) -> None:
         while self._entry < len(card.positions) and card.positions[self._entry] < stretch.end:

@@ -12,24 +12,36 @@ from typing import Any
 import orjson
 
 from penstock.ports.disk import Disk
-from penstock.records.batch import LOG_APPEND_TIME, Header
+from penstock.records.batch import DELETE_HORIZON, LOG_APPEND_TIME, Header
 from penstock.records.compression import Codec, CompressionError
+from penstock.records.control import decode_marker
 from penstock.records.record import RecordError, iterate_batch
 from penstock.storage import checked_file
 from penstock.storage.checked_file import DamagedFile
+from penstock.storage.compaction.job import CLEANED_SUFFIX
+from penstock.storage.compaction.swap import FILE_NAME as SWAP_NAME
 from penstock.storage.log import card as cards
 from penstock.storage.log.card import Card
 from penstock.storage.log.epochs import LeaderEpochs
 from penstock.storage.log.scan import headers
 from penstock.storage.log.segment import CHECKPOINT_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX
-from penstock.storage.log.state import load_state
-from penstock.storage.offline.log_inspection import segment_names
+from penstock.storage.log.state import LogState, load_state
+from penstock.storage.offline.log_inspection import SNAPSHOT_NAME
+from penstock.storage.offline.segment_files import segment_names
 from penstock.storage.offline.survey import Stretch, Survey
 
 Facts = dict[str, Any]
 _OPEN_LIMIT_BYTES = 1 << 30
 _NEWEST_ANY = 0xFFFF
-_KINDS = {"format": b"frmt", "clean-shutdown": b"clsd", "partition.meta": b"part", "state": b"stat"}
+_ANY_OFFSET = 1 << 63
+_KINDS = {
+    "format": b"frmt",
+    "clean-shutdown": b"clsd",
+    "partition.meta": b"part",
+    "state": b"stat",
+    SWAP_NAME: b"swap",
+    SNAPSHOT_NAME: b"snap",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +55,7 @@ class Overview:
 
 
 def describe_partition(disk: Disk, path: str) -> Overview:
-    try:
-        state = load_state(disk, path)
-    except DamagedFile:
-        state = None
+    state = load_known_state(disk, path)
     segments = []
     names = segment_names(disk.list_dir(path))
     for name in names:
@@ -67,7 +76,7 @@ def _describe_segment(disk: Disk, directory: str, name: str, *, is_last: bool) -
         next_offset, at = (card.next_offset, card.size) if card is not None and card.size <= size else (int(name), 0)
         if at < size:
             for header, _ in headers(file, size, at):
-                if header.base_offset != next_offset:
+                if header.base_offset < next_offset:  # above it, compaction has left a gap
                     break
                 next_offset = header.last_offset + 1
     finally:
@@ -103,20 +112,44 @@ def load_card(disk: Disk, directory: str, name: str) -> tuple[Card | None, str |
     return None, found
 
 
+def load_known_state(disk: Disk, directory: str) -> LogState | None:
+    """A log's state, if it can be used."""
+    try:
+        return load_state(disk, directory)
+    except (DamagedFile, ValueError, KeyError, TypeError, AssertionError):
+        return None
+
+
 def describe_batches(
-    disk: Disk, path: str, base: int, *, from_offset: int = 0, epochs: LeaderEpochs | None = None, records: bool = False
+    disk: Disk,
+    path: str,
+    base: int,
+    *,
+    from_offset: int = 0,
+    epochs: LeaderEpochs | None = None,
+    gaps_to: int | None = None,
+    records: bool = False,
 ) -> Iterator[Facts]:
-    """Every batch of one segment that ends at or behind `from_offset`, damage included."""
+    """Every batch of one segment that ends at or behind `from_offset`, damage included.
+
+    Args:
+        gaps_to: below this offset the log may have been compacted; None if that is not known, then a card will do.
+    """
     directory, _, file_name = path.rpartition("/")
     file = disk.open(path)
     try:
         size = file.size()
         position, next_offset = 0, base
-        if from_offset > base and (card := load_card(disk, directory, file_name.removesuffix(LOG_SUFFIX))[0]):
+        name = file_name.removesuffix(LOG_SUFFIX)
+        is_cleaned = name.endswith(CLEANED_SUFFIX)
+        card = load_card(disk, directory, name)[0] if not is_cleaned and name.isdigit() else None
+        if is_cleaned or (gaps_to is None and card is not None and card.size == size):
+            gaps_to = _ANY_OFFSET
+        if card is not None and from_offset > base:
             position = card.position_before(from_offset)
             if position:
                 next_offset = base + card.offsets[card.positions.index(position)]
-        survey = Survey(file, size, next_offset, position=position, epochs=epochs)
+        survey = Survey(file, size, next_offset, position=position, epochs=epochs, gaps_to=gaps_to or 0, card=card)
         for stretch in survey.stretches():
             if stretch.header is None or stretch.next_offset > from_offset:
                 yield _describe_stretch(survey, stretch, records)
@@ -143,10 +176,14 @@ def _describe_stretch(survey: Survey, stretch: Stretch, records: bool) -> Facts:
         "timestamp_type": "LogAppendTime" if header.attributes & LOG_APPEND_TIME else "CreateTime",
         "transactional": header.is_transactional,
         "control": header.is_control,
+        "marker": None,
+        "delete_horizon": header.base_timestamp if header.attributes & DELETE_HORIZON else None,
         "crc": f"{header.crc:08x}",
         "crc_ok": True,
         **place,
     }
+    if header.is_control and (marker := decode_marker(survey.data(stretch))) is not None:
+        facts["marker"] = marker.name.lower()
     if records:
         try:
             facts["records"] = [
@@ -155,6 +192,7 @@ def _describe_stretch(survey: Survey, stretch: Stretch, records: bool) -> Facts:
                     "timestamp": timestamp,
                     **describe_bytes("key", record.key),
                     **describe_bytes("value", record.value),
+                    "tombstone": record.value is None and record.key is not None and not header.is_control,
                     "headers": [{"name": name, **describe_bytes("value", value)} for name, value in record.headers],
                 }
                 for offset, timestamp, record in iterate_batch(survey.data(stretch), _OPEN_LIMIT_BYTES)
@@ -189,16 +227,24 @@ def describe_card(disk: Disk, path: str) -> Facts:
             {"offset": card.base + offset, "position": position, "largest_time_before": time}
             for offset, position, time in columns
         ],
+        "open_transactions": [
+            {"producer_id": producer_id, "first_offset": first} for producer_id, first in card.transactions.open.items()
+        ],
+        "aborted_transactions": [row._asdict() for row in card.transactions.aborted()],
         "block_bytes": cards.BLOCK_BYTES,
         "block_sums": [f"{each:08x}" for each in card.sums],
     }
 
 
 def describe_small_file(disk: Disk, path: str) -> Facts:
-    """`format`, `clean-shutdown`, `partition.meta` or `state`. Raises `DamagedFile`."""
+    """`format`, `clean-shutdown`, `partition.meta`, `state`, `swap` or `snapshot`. Raises `DamagedFile`."""
     name = path.rpartition("/")[2]
     version, payload = checked_file.decode(_KINDS[name], _NEWEST_ANY, _read(disk, path), path)
+    if name == SNAPSHOT_NAME:
+        return {"format_version": version, "payload_bytes": len(payload)}
     facts = orjson.loads(payload)
+    if name == SWAP_NAME:
+        facts = {"swaps": [{"into": row["into"], "size": row["size"], "replaced": row["from"]} for row in facts]}
     if name == "state":
         fields = ("first_sequence", "last_sequence", "base_offset", "last_offset", "timestamp")
         facts["epochs"] = [{"epoch": epoch, "start_offset": start} for epoch, start in facts["epochs"]]

@@ -39,6 +39,8 @@ class Kind(StrEnum):
     SHORT = "short"
     RECORDS = "records"
     TAIL = "tail"
+    SWAP = "swap"
+    SNAPSHOT = "snapshot"
     LEFTOVER = "leftover"
 
 
@@ -63,5 +65,6 @@ class Finding:
 
 REPAIR = "'penstock log repair', or restore the file from a backup"
 MENDED = "the next start rebuilds it, or 'penstock log repair' now; look after the disk"
+RESTORE = "restore the file from a replica or backup: what is right cannot be told from the rest"
 NEXT_START = "nothing to do: the next start does it"
 NOTHING = "nothing to do"

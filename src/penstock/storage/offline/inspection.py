@@ -13,7 +13,9 @@ from penstock.storage.data_directory import FORMAT_VERSION
 from penstock.storage.log.segment import LOG_SUFFIX
 from penstock.storage.offline.catalogue import Catalogue, Intent
 from penstock.storage.offline.findings import NEXT_START, NOTHING, REPAIR, Finding, Kind, Severity, Start
-from penstock.storage.offline.log_inspection import OWNER_NAME, PartitionReport, inspect_partition, segment_names
+from penstock.storage.offline.log_inspection import OWNER_NAME, inspect_partition
+from penstock.storage.offline.partition_report import PartitionReport
+from penstock.storage.offline.segment_files import segment_names
 
 REMOVED = "~removed"
 _NEWEST_ANY = 0xFFFF
@@ -101,9 +103,15 @@ def inspect_directory(
         look.owner(owner)
         if owner.is_empty:
             continue
-        expected_end = (report.clean_ends or {}).get(owner.name)
+        entry = catalogue.topics.get(owner.topic)
         partition = inspect_partition(
-            disk, owner.path, owner.name, expected_end=expected_end, deep=deep, advance=advance
+            disk,
+            owner.path,
+            owner.name,
+            expected_end=(report.clean_ends or {}).get(owner.name),
+            deep=deep,
+            compacted=entry is not None and "compact" in entry.settings.get("cleanup.policy", ""),
+            advance=advance,
         )
         report.partitions.append(partition)
         report.findings += partition.findings

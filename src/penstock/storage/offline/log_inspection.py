@@ -1,78 +1,53 @@
 """Look at one partition's directory without changing it: every byte is read, checked and accounted for.
 
 The rules are those of `recovery`, without its deeds: what lies behind the last card and was never promised may be torn;
-all else must match. Safe beside a running broker: the state is read before the files it speaks of, a segment that
-vanishes was retention's, and a look during which the directory changed is taken again when it found anything.
+all else must match. Below `gaps_to` of the state a log may have been compacted; if the state is lost, the card of a
+sealed segment vouches for its gaps, and so does a topic's setting. Safe beside a running broker: the state is read
+before the files it speaks of, a segment that vanishes was retention's, and a look during which the directory changed is
+taken again when it found anything.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 from penstock.ports.disk import Disk, File
 from penstock.records.batch import Header
 from penstock.records.compression import CompressionError
 from penstock.records.record import RecordError, iterate_batch
+from penstock.storage import checked_file
 from penstock.storage.checked_file import DamagedFile
+from penstock.storage.compaction.job import CLEANED_INDEX_SUFFIX, CLEANED_SUFFIX
+from penstock.storage.compaction.swap import FILE_NAME as SWAP_NAME
 from penstock.storage.log import card as cards
-from penstock.storage.log.card import Card
 from penstock.storage.log.log import NEXT_NAME
 from penstock.storage.log.segment import CHECKPOINT_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX
 from penstock.storage.log.state import FILE_NAME as STATE_NAME
-from penstock.storage.log.state import LogState, load_state
+from penstock.storage.log.state import load_state
 from penstock.storage.offline.card_check import CardMatch, bytes_of
-from penstock.storage.offline.findings import MENDED, NEXT_START, NOTHING, REPAIR, Finding, Kind, Severity, Start
+from penstock.storage.offline.findings import (
+    MENDED,
+    NEXT_START,
+    NOTHING,
+    REPAIR,
+    RESTORE,
+    Finding,
+    Kind,
+    Severity,
+    Start,
+)
+from penstock.storage.offline.partition_report import PartitionReport, SegmentReport, survey_of
+from penstock.storage.offline.segment_files import SegmentFiles, find_segments, segment_names
 from penstock.storage.offline.survey import Stretch, Survey
 
 DAMAGED_MARK = ".damaged-"
 """In the names of bytes that a repair took out."""
 OWNER_NAME = "partition.meta"
+SNAPSHOT_NAME = "snapshot"
+"""A coordinator's, beside its log; only its frame is looked at here."""
+_SNAPSHOT_KIND = b"snap"
+_NEWEST_ANY = 0xFFFF
 _DEEP_LIMIT_BYTES = 1 << 30
 _LOOKS = 3
-
-
-@dataclass(slots=True)
-class SegmentReport:
-    name: str
-    path: str
-    base: int
-    is_last: bool
-    size: int = 0
-    next_offset: int = 0
-    """Behind the last batch that checks."""
-    last_epoch: int = -1
-    batches: int = 0
-    records: int = 0
-    card: Card | None = None
-    card_path: str | None = None
-    sealed: bool = False
-    """Not the last one, and a card says that it was complete once."""
-    problems: list[Stretch] = field(default_factory=list)
-    """Stretches that are not sound and no harmless tail."""
-    bad_blocks: list[int] = field(default_factory=list)
-    card_is_wrong: bool = False
-
-
-@dataclass(slots=True)
-class PartitionReport:
-    name: str
-    path: str
-    state: LogState | None = None
-    segments: list[SegmentReport] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    durable_end: int = 0
-    """Offsets below it were promised once."""
-    largest_producer_id: int = -1
-    largest_epoch: int = -1
-
-    @property
-    def log_start(self) -> int:
-        saved = self.state.log_start if self.state is not None else 0
-        return max(saved, self.segments[0].base) if self.segments else saved
-
-    @property
-    def end_offset(self) -> int:
-        return self.segments[-1].next_offset if self.segments else self.log_start
 
 
 def inspect_partition(
@@ -82,6 +57,7 @@ def inspect_partition(
     *,
     expected_end: int | None = None,
     deep: bool = False,
+    compacted: bool = False,
     advance: Callable[[int], None] = lambda _: None,
 ) -> PartitionReport:
     """Check everything in a partition's directory. Blocking; reads every segment once.
@@ -89,29 +65,28 @@ def inspect_partition(
     Args:
         expected_end: where the log ended when the broker was last closed cleanly, if it was.
         deep: also open every batch and decode every record.
+        compacted: the topic is; asked when the log's own state is lost.
         advance: told the bytes read, for a progress bar.
     """
     for _ in range(_LOOKS):
         before = _fingerprint(disk, path)
-        report = _Inspection(disk, path, name, deep, advance).run(expected_end)
+        report = _Inspection(disk, path, name, deep, compacted, advance).run(expected_end)
         if not report.findings or _fingerprint(disk, path) == before:
             break
     return report
 
 
-def segment_names(names: list[str]) -> list[str]:
-    """The names, without suffix, of the segments in a listing."""
-    return [name[:20] for name in names if name.endswith(LOG_SUFFIX) and len(name) == 24 and name[:20].isdigit()]
-
-
 class _Inspection:
-    def __init__(self, disk: Disk, path: str, name: str, deep: bool, advance: Callable[[int], None]) -> None:
+    def __init__(
+        self, disk: Disk, path: str, name: str, deep: bool, compacted: bool, advance: Callable[[int], None]
+    ) -> None:
         self.disk = disk
         self.path = path
         self.name = name
         self.deep = deep
         self.advance = advance
-        self.report = PartitionReport(name, path)
+        self.report = PartitionReport(name, path, compacted=compacted)
+        self.files = SegmentFiles(path, [])
 
     def run(self, expected_end: int | None) -> PartitionReport:
         report = self.report
@@ -119,9 +94,10 @@ class _Inspection:
         state = report.state
         report.durable_end = max(expected_end or 0, state.producers_at if state else 0, state.log_start if state else 0)
         present = self.disk.list_dir(self.path)
-        names = segment_names(present)
-        self._look_at_leftovers(present, names)
-        names = self._skip_expired(names)
+        self._look_at_leftovers(present, segment_names(present))
+        self._look_at_swap(present)
+        self._look_at_snapshot(present)
+        names = self._skip_expired(self.files.names)
         for at, name in enumerate(names):
             following = int(names[at + 1]) if at + 1 < len(names) else None
             segment = SegmentReport(name, f"{self.path}/{name}{LOG_SUFFIX}", int(name), following is None)
@@ -147,7 +123,7 @@ class _Inspection:
                 Kind.STATE,
                 path,
                 f"{what}. Leader epochs and producers can be rebuilt; a log start inside a segment is forgotten, so "
-                "records deleted there come back",
+                f"records deleted there come back{self._gaps_forgotten()}",
                 Start.MENDS if isinstance(error, DamagedFile) else Start.REFUSES,
             )
 
@@ -156,7 +132,8 @@ class _Inspection:
         if state is None:
             if not any(finding.kind is Kind.STATE for finding in self.report.findings) and self.report.segments:
                 path = f"{self.path}/{STATE_NAME}"
-                self._damage(Kind.STATE, path, f"{path} is missing; it is rebuilt from the batches", Start.MENDS)
+                what = f"{path} is missing; it is rebuilt from the batches{self._gaps_forgotten()}"
+                self._damage(Kind.STATE, path, what, Start.MENDS)
             return
         entries = state.epochs.entries
         pairs = list(pairwise(entries))
@@ -165,6 +142,8 @@ class _Inspection:
             wrong.append("its leader epochs do not rise")
         if entries and entries[-1][1] > max(end, self.report.durable_end):
             wrong.append(f"leader epoch {entries[-1][0]} begins at {entries[-1][1]}, behind the end of the log")
+        if max(state.gaps_to, state.compacted_to) > max(end, self.report.durable_end):
+            wrong.append(f"compacted to {state.compacted_to}, gaps to {state.gaps_to}, behind the end of the log")
         for producer_id, _, _, batches in state.producers.dump():
             assert isinstance(batches, list)
             if any(sent[2] > sent[3] or sent[3] >= max(end, state.producers_at) for sent in batches):
@@ -173,16 +152,47 @@ class _Inspection:
             path = f"{self.path}/{STATE_NAME}"
             self._damage(Kind.STATE, path, f"{path}: {what}", Start.IGNORES)
 
+    def _gaps_forgotten(self) -> str:
+        if not self.report.compacted:
+            return ""
+        return (
+            ". How far it was compacted is lost: offsets missing below the last segment are taken for compacted "
+            "records, and the next pass begins at the start"
+        )
+
+    def _look_at_swap(self, present: list[str]) -> None:
+        self.files = find_segments(self.disk, self.path, present)
+        path = f"{self.path}/{SWAP_NAME}"
+        if self.files.problem is not None:
+            self._damage(Kind.SWAP, path, self.files.problem, Start.OFFLINE, way_out=RESTORE)
+        elif SWAP_NAME in present:
+            self.report.is_swapping = True
+            self._harmless(path, "compaction has decided which segments replace which, and not finished", Start.MENDS)
+
+    def _look_at_snapshot(self, present: list[str]) -> None:
+        path = f"{self.path}/{SNAPSHOT_NAME}"
+        if SNAPSHOT_NAME in present:
+            try:
+                checked_file.load(self.disk, path, _SNAPSHOT_KIND, _NEWEST_ANY)
+            except FileNotFoundError:
+                return
+            except DamagedFile as error:
+                what = f"{error}; nothing is lost: the coordinator reads its whole log instead"
+                self._damage(Kind.SNAPSHOT, path, what, Start.MENDS)
+
     def _look_at_leftovers(self, present: list[str], segments: list[str]) -> None:
         for name in present:
             stem, _, suffix = name.rpartition(".")
             path = f"{self.path}/{name}"
-            if name in (STATE_NAME, OWNER_NAME) or name.removesuffix(LOG_SUFFIX) in segments:
+            if name in (STATE_NAME, OWNER_NAME, SWAP_NAME, SNAPSHOT_NAME) or name.removesuffix(LOG_SUFFIX) in segments:
                 continue
             if name.endswith(".tmp"):
                 self._harmless(path, "a file not finished when the broker stopped", Start.MENDS)
             elif name == NEXT_NAME:
                 self._harmless(path, "a new segment that had no name yet", Start.MENDS)
+            elif name.endswith((CLEANED_SUFFIX, CLEANED_INDEX_SUFFIX)):
+                if SWAP_NAME not in present:
+                    self._harmless(path, "written by a compaction under way, or one that was given up", Start.MENDS)
             elif suffix == "cut" or DAMAGED_MARK in name:
                 what = "cut off by a start" if suffix == "cut" else "taken out by a repair"
                 self._harmless(path, f"bytes {what}, kept for a person to look at", Start.IGNORES)
@@ -207,21 +217,42 @@ class _Inspection:
     # --- segments
 
     def _look_at_segment(self, segment: SegmentReport, following: int | None) -> None:
-        file = self.disk.open(segment.path)
+        file = self.disk.open(self.files.log_path(segment.name))
+        earlier = self.report.segments
         try:
             self._load_card(segment)  # before the size: both grow under a running broker
             segment.size = file.size()
-            epochs = self.report.state.epochs if self.report.state else None
-            survey = Survey(file, segment.size, segment.base, ceiling=following, epochs=epochs)
+            segment.gaps_to = self._gaps_to(segment, following)
+            survey = survey_of(file, segment, following, self.report.state.epochs if self.report.state else None)
             segment.next_offset = segment.base
-            match = CardMatch(segment.card)
+            match = CardMatch(segment.card, earlier[-1].open_transactions if earlier else None)
             for stretch in survey.stretches():
                 self._take(segment, survey, stretch, match, file)
             segment.bad_blocks = match.finish(segment.size)
         finally:
             file.close()
+        if following is not None:
+            self._reach_end(segment, following)
         self._judge(segment, following)
         self._judge_card(segment, match)
+        card = segment.card if segment.is_card_whole else None
+        segment.open_transactions = (card.transactions if card is not None else match.transactions).open
+
+    def _gaps_to(self, segment: SegmentReport, following: int | None) -> int:
+        if self.report.state is not None:
+            return self.report.state.gaps_to
+        vouched = segment.sealed and segment.card is not None
+        return following if following is not None and (vouched or self.report.compacted) else 0
+
+    def _reach_end(self, segment: SegmentReport, following: int) -> None:
+        """The last batches of a segment may have been compacted away; then its card knows where it ends."""
+        end = min(following, segment.gaps_to)
+        if segment.card is not None and segment.sealed:
+            end = min(end, segment.card.next_offset) if segment.card.size == segment.size else 0
+        elif segment.gaps_to < following:
+            end = 0
+        if segment.next_offset < end:
+            segment.next_offset, segment.has_gaps = end, True
 
     def _take(self, segment: SegmentReport, survey: Survey, stretch: Stretch, match: CardMatch, file: File) -> None:
         match.take(stretch, bytes_of(file, survey, stretch))
@@ -231,8 +262,11 @@ class _Inspection:
         header = stretch.header
         if header is None:
             return
+        segment.has_gaps |= stretch.first_offset > segment.next_offset or header.record_count == 0
         segment.next_offset = stretch.next_offset
         segment.batches += 1
+        if header.is_transactional:
+            match.note(header, survey.data(stretch))
         segment.records += 0 if header.is_control else header.record_count
         self.report.largest_producer_id = max(self.report.largest_producer_id, header.producer_id)
         self.report.largest_epoch = max(self.report.largest_epoch, header.leader_epoch)
@@ -258,7 +292,9 @@ class _Inspection:
     def _load_card(self, segment: SegmentReport) -> None:
         suffixes = (CHECKPOINT_SUFFIX, INDEX_SUFFIX) if segment.is_last else (INDEX_SUFFIX, CHECKPOINT_SUFFIX)
         for suffix in suffixes:
-            path = f"{self.path}/{segment.name}{suffix}"
+            path = self.files.card_path(segment.name, suffix)
+            if path is None:
+                continue
             try:
                 file = self.disk.open(path)
             except FileNotFoundError:
@@ -367,12 +403,15 @@ class _Inspection:
         for block in segment.bad_blocks:
             if block not in explained and block * cards.BLOCK_BYTES < segment.size:
                 last = segment.is_last and block == len(card.sums) - 1 and card.size % cards.BLOCK_BYTES
+                thinned = segment.base < segment.gaps_to
+                what = "an offset or a leader epoch" if thinned else "a leader epoch"
                 self._damage(
                     Kind.BLOCK,
                     segment.path,
-                    "a block does not match its checksum, though every batch in it checks: a leader epoch was "
+                    f"a block does not match its checksum, though every batch in it checks: {what} was "
                     "changed, or the card is wrong",
                     Start.OFFLINE if last else Start.ERRORS,
+                    way_out=RESTORE if thinned else REPAIR,
                     position=block * cards.BLOCK_BYTES,
                 )
         if match.wrong_entries and not segment.problems and not segment.bad_blocks:
@@ -380,6 +419,11 @@ class _Inspection:
             self._damage(
                 Kind.CARD, path, f"{path}: {match.wrong_entries} entries do not point at their batches", Start.ERRORS
             )
+        wrong = match.wrong_transactions()
+        if wrong and not segment.problems and not segment.bad_blocks:
+            segment.card_is_wrong = True
+            what = f"{path}: {wrong} aborted transactions are not listed, or listed without their marker"
+            self._damage(Kind.CARD, path, what, Start.IGNORES)
 
     # --- the whole
 

@@ -18,7 +18,7 @@ from penstock.storage.data_directory import FORMAT_VERSION, DataDirectory
 from penstock.storage.log.state import FILE_NAME as STATE_NAME
 from penstock.storage.log.state import LogState
 from penstock.storage.offline.catalogue import Catalogue, TopicEntry
-from penstock.storage.offline.findings import Finding, Kind, Start
+from penstock.storage.offline.findings import RESTORE, Finding, Kind, Start
 from penstock.storage.offline.inspection import DirectoryReport, Owner
 from penstock.storage.offline.log_inspection import OWNER_NAME
 from penstock.storage.offline.log_repair import Step, keep_copy, plan_partition
@@ -28,7 +28,7 @@ PRODUCER_ID_MARGIN = 1_000_000
 KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 """The settings of a topic that has lost its own: nothing goes because knowledge about it is missing."""
 _ID_BLOCK = 1000
-_MENDED = frozenset({Kind.BATCHES, Kind.BLOCK, Kind.HOLE, Kind.CARD, Kind.STATE, Kind.SHORT})
+_MENDED = frozenset({Kind.BATCHES, Kind.BLOCK, Kind.HOLE, Kind.CARD, Kind.STATE, Kind.SHORT, Kind.SNAPSHOT})
 
 
 @dataclass(slots=True)
@@ -99,7 +99,9 @@ def make_plan(
     plan.left = [
         finding
         for finding in report.damage
-        if finding.path not in handled and finding.kind not in _MENDED and finding.start is not Start.MENDS
+        if finding.path not in handled
+        and finding.start is not Start.MENDS
+        and (finding.kind not in _MENDED or finding.way_out == RESTORE)
     ]
     return plan
 

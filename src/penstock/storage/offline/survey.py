@@ -5,12 +5,15 @@
   * mendable  the batch matches its CRC-32C, but a field the CRC leaves out (offset, length, epoch, magic) was changed,
               and only one value fits its neighbours;
   * lost      no batch can be made out until `position + size`, or offsets are missing between two sound batches.
+Where the log has been compacted, offsets only rise and batches may be empty, so neighbours say little about a batch's
+offset. There the block checksums of the segment's card are asked: they cover it, and tell a flipped bit of it.
 Behind damage the next batch is looked for where the broken one says it ends, then byte by byte. A candidate must match
 its CRC, fit the offsets that are free there, and be followed by a batch that continues it, or end where the file does:
 a record's value may hold a batch, too, and must not be taken for one.
 """
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -19,6 +22,7 @@ from penstock.ports.disk import File
 from penstock.records.batch import (
     BATCH_HEADER,
     CODEC_MASK,
+    DELETE_HORIZON,
     HEADER_BYTES,
     HIGHEST_CODEC,
     KNOWN_ATTRIBUTES,
@@ -27,11 +31,16 @@ from penstock.records.batch import (
     Header,
     decode_header,
 )
+from penstock.storage.log import card as cards
+from penstock.storage.log.card import Card
 from penstock.storage.log.epochs import LeaderEpochs
 
 _WINDOW_BYTES = 1 << 20
 _CRC_START = 21
 _MAGIC_AT = 16
+_OFFSET = Struct(">q")
+_UNSIGNED = (1 << 64) - 1
+_ATTRIBUTES = KNOWN_ATTRIBUTES | DELETE_HORIZON
 _LARGEST_SPAN = (1 << 32) - 1  # offsets in one segment; cards have 32 bits for them
 
 
@@ -67,6 +76,8 @@ class Survey:
         next_offset: the offset the first batch must have.
         ceiling: offsets at or above it belong to the next segment; None when there is none.
         epochs: the epochs on record, or None when they are lost.
+        gaps_to: below this offset the log may have been compacted.
+        card: what is known of a prefix of the file, for its block checksums.
     """
 
     def __init__(
@@ -78,6 +89,8 @@ class Survey:
         position: int = 0,
         ceiling: int | None = None,
         epochs: LeaderEpochs | None = None,
+        gaps_to: int = 0,
+        card: Card | None = None,
     ) -> None:
         self._file = file
         self._size = size
@@ -86,6 +99,9 @@ class Survey:
         self._ceiling = next_offset + _LARGEST_SPAN if ceiling is None else ceiling
         self._is_last = ceiling is None
         self._epochs = epochs
+        self._gaps_to = gaps_to
+        self._card = card
+        self._good_blocks: set[int] = set()
         known = epochs.entries if epochs is not None else []
         self._oldest_epoch = known[0][0] if known else None
         self._last_epoch = -1
@@ -133,13 +149,18 @@ class Survey:
         """A batch that matches its CRC: is it the next one, and of the epoch that wrote here?"""
         expected = self._next_offset
         before: list[Stretch] = []
-        if header.base_offset != expected:
+        vouched = self._vouched_offset(header, position, expected)
+        if vouched is not None:
+            if vouched != header.base_offset:
+                problem = problem or f"a batch has offset {header.base_offset}, by the card's checksums it is {vouched}"
+                header = header._replace(base_offset=vouched)
+        elif header.base_offset != expected and not self._is_behind_gap(header, position):
             wrong = f"a batch has offset {header.base_offset}, expected {expected}"
             renamed = header._replace(base_offset=expected)
             if header.base_offset > expected and self._is_followed(header, position, alone=False):
                 missing = f"offsets {expected} to {header.base_offset - 1} are missing"
                 before = [Stretch(position, 0, expected, header.base_offset, None, missing)]
-            elif self._is_followed(renamed, position, alone=self._is_last):
+            elif expected >= self._gaps_to and self._is_followed(renamed, position, alone=self._is_last):
                 header, problem = renamed, problem or wrong
             else:
                 end, found = self._resync(position, header)
@@ -173,9 +194,10 @@ class Survey:
             return "no batch starts here"
         if header.size > room:
             return "the file ends inside a batch"
-        if header.record_count <= 0 or header.last_offset_delta < header.record_count - 1:
+        least = 0 if self._gaps_to and header.size == HEADER_BYTES else 1
+        if header.record_count < least or header.last_offset_delta < max(header.record_count - 1, 0):
             return "a batch's record count does not fit its offsets"
-        if header.attributes & ~KNOWN_ATTRIBUTES or header.attributes & CODEC_MASK > HIGHEST_CODEC:
+        if header.attributes & ~_ATTRIBUTES or header.attributes & CODEC_MASK > HIGHEST_CODEC:
             return "a batch has unknown attributes"
         return None if self._crc(position, header.size) == header.crc else "a batch does not match its CRC-32C"
 
@@ -203,7 +225,8 @@ class Survey:
         """The batch with the length it has if it reaches to `end`, provided that its CRC says so, too."""
         mended = header._replace(batch_length=end - position - PREFIX_BYTES)
         following = found.base_offset if found is not None else mended.last_offset + 1
-        fits = mended.base_offset == self._next_offset and mended.last_offset + 1 == following <= self._ceiling
+        fits = self._continues(mended, self._next_offset) and following <= self._ceiling
+        fits = fits and (found is None or self._continues(found, mended.last_offset + 1))
         return mended if fits and mended != header and self._misfit(mended, position) is None else None
 
     # --- the next batch behind damage
@@ -213,7 +236,8 @@ class Survey:
         if broken is not None and HEADER_BYTES <= broken.size < self._size - position:
             end = position + broken.size
             header = self._header(end)
-            if header is not None and header.base_offset == broken.last_offset + 1 and self._may_follow(header, end):
+            follows = header is not None and self._continues(header, broken.last_offset + 1)
+            if header is not None and follows and self._may_follow(header, end):
                 return end, header
         for at in self._candidates(position + 1):
             header = self._header(at)
@@ -246,7 +270,43 @@ class Survey:
         if end == self._size:
             return True
         after = self._header(end)
-        return after is not None and after.base_offset == header.last_offset + 1 and self._misfit(after, end) is None
+        return after is not None and self._continues(after, header.last_offset + 1) and self._misfit(after, end) is None
+
+    # --- where offsets may be missing
+
+    def _continues(self, header: Header, next_offset: int) -> bool:
+        """Whether a batch may come next: contiguous, or behind a gap where the log may have some."""
+        return header.base_offset == next_offset or self._is_thinned(header, next_offset)
+
+    def _is_thinned(self, header: Header, next_offset: int) -> bool:
+        return next_offset <= header.base_offset and header.last_offset < min(self._gaps_to, self._ceiling)
+
+    def _is_behind_gap(self, header: Header, position: int) -> bool:
+        """Whether it fits in front of the batch that follows, and only records that were compacted away are missing."""
+        if not self._is_thinned(header, self._next_offset):
+            return False
+        following, end = header.last_offset + 1, position + header.size
+        after = self._header(end)
+        if after is None or self._misfit(after, end) is not None or self._continues(after, following):
+            return True
+        return self._vouched_offset(after, end, following) is not None
+
+    def _vouched_offset(self, header: Header, position: int, next_offset: int) -> int | None:
+        """A batch's offset by the card's block checksums, perhaps with one bit put right; None if they do not tell."""
+        card, size = self._card, cards.BLOCK_BYTES
+        if card is None or next_offset >= self._gaps_to or position + _OFFSET.size > card.size:
+            return None
+        blocks = range(position // size, (position + _OFFSET.size - 1) // size + 1)
+        if not self._good_blocks.issuperset(blocks):
+            start = blocks[0] * size
+            data = bytearray(self._file.read_at(min((blocks[-1] + 1) * size, card.size) - start, start))
+            sums = [card.sums[block] for block in blocks]
+            if _block_sums(data) != sums:
+                offsets = [(header.base_offset & _UNSIGNED) ^ (1 << bit) for bit in range(64)]
+                fitting = [each for each in offsets if self._is_thinned(header._replace(base_offset=each), next_offset)]
+                return _matching_offset(fitting, data, position - start, sums)
+            self._good_blocks.update(blocks)
+        return header.base_offset if self._is_thinned(header, next_offset) else None
 
     # --- bytes
 
@@ -272,3 +332,17 @@ class Survey:
             wanted = min(max(size, _WINDOW_BYTES), max(self._size - position, 0))
             self._window, self._window_at, at = memoryview(self._file.read_at(wanted, position)), position, 0
         return self._window[at : at + size]
+
+
+def _matching_offset(offsets: list[int], data: bytearray, at: int, sums: list[int]) -> int | None:
+    """The first of the offsets with which blocks have these checksums."""
+    for offset in offsets:
+        _OFFSET.pack_into(data, at, offset)
+        if _block_sums(data) == sums:
+            return offset
+    return None
+
+
+def _block_sums(data: bytearray) -> list[int]:
+    size = cards.BLOCK_BYTES
+    return [crc32c(memoryview(data)[at : at + size]) for at in range(0, len(data), size)]

@@ -9,7 +9,8 @@ from penstock.errors import PenstockError
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.state import LogState, load_state
 from penstock.storage.offline.findings import Finding, Kind, Start
-from penstock.storage.offline.log_inspection import PartitionReport, inspect_partition
+from penstock.storage.offline.log_inspection import inspect_partition
+from penstock.storage.offline.partition_report import PartitionReport
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.virtual_clock import run_virtual
 
