@@ -33,6 +33,39 @@ class Code(StrEnum):
     NOT_AVAILABLE = "not_available"
     LIMIT_EXCEEDED = "limit_exceeded"
     NOT_ALLOWED = "not_allowed"
+    # --- coordinators
+    COORDINATOR_LOADING = "coordinator_loading"
+    COORDINATOR_NOT_AVAILABLE = "coordinator_not_available"
+    NOT_COORDINATOR = "not_coordinator"
+    # --- groups
+    INVALID_GROUP_ID = "invalid_group_id"
+    GROUP_NOT_FOUND = "group_not_found"
+    NON_EMPTY_GROUP = "non_empty_group"
+    GROUP_FULL = "group_full"
+    GROUP_SUBSCRIBED_TO_TOPIC = "group_subscribed_to_topic"
+    UNKNOWN_MEMBER = "unknown_member"
+    MEMBER_ID_REQUIRED = "member_id_required"
+    FENCED_INSTANCE = "fenced_instance"
+    UNRELEASED_INSTANCE = "unreleased_instance"
+    ILLEGAL_GENERATION = "illegal_generation"
+    FENCED_MEMBER_EPOCH = "fenced_member_epoch"
+    STALE_MEMBER_EPOCH = "stale_member_epoch"
+    REBALANCE_IN_PROGRESS = "rebalance_in_progress"
+    INCONSISTENT_PROTOCOL = "inconsistent_protocol"
+    INVALID_SESSION_TIMEOUT = "invalid_session_timeout"
+    UNSUPPORTED_ASSIGNOR = "unsupported_assignor"
+    INVALID_REGEX = "invalid_regex"
+    OFFSET_METADATA_TOO_LARGE = "offset_metadata_too_large"
+    UNSTABLE_OFFSET = "unstable_offset"
+    # --- transactions
+    TRANSACTIONAL_ID_NOT_FOUND = "transactional_id_not_found"
+    INVALID_PRODUCER_ID_MAPPING = "invalid_producer_id_mapping"
+    INVALID_TRANSACTION_STATE = "invalid_transaction_state"
+    INVALID_TRANSACTION_TIMEOUT = "invalid_transaction_timeout"
+    CONCURRENT_TRANSACTIONS = "concurrent_transactions"
+    PRODUCER_FENCED = "producer_fenced"
+    COORDINATOR_FENCED = "coordinator_fenced"
+    TRANSACTION_ABORTABLE = "transaction_abortable"
 
 
 _RETRIABLE = {
@@ -43,6 +76,11 @@ _RETRIABLE = {
     Code.UNKNOWN_LEADER_EPOCH,
     Code.STORAGE_FULL,
     Code.NOT_AVAILABLE,
+    Code.COORDINATOR_LOADING,
+    Code.COORDINATOR_NOT_AVAILABLE,
+    Code.NOT_COORDINATOR,
+    Code.UNSTABLE_OFFSET,
+    Code.CONCURRENT_TRANSACTIONS,
 }
 
 

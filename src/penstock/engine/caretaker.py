@@ -57,10 +57,10 @@ class Caretaker:
             self._wake.clear()
             wanted, self._wanted = self._wanted, {}
             for log in wanted.values():
-                await self._upkeep.tend(log, self._steady_now_ms(), log.visible_end)
+                await self._upkeep.tend(log, self.steady_now_ms(), log.settled_end)
 
     async def _round(self) -> None:
-        now_ms = self._steady_now_ms()
+        now_ms = self.steady_now_ms()
         forget = now_ms - self._forgot_ms >= _FORGET_EVERY_MS
         if forget:
             self._forgot_ms = now_ms
@@ -68,11 +68,12 @@ class Caretaker:
             if at % _LOOKED_AT_ONCE == 0:
                 await asyncio.sleep(0)  # let others have the loop: there may be ten thousand logs
             if forget:
-                log.state.producers.expire(now_ms)
+                log.state.producers.expire(now_ms, log.active_transactions.open)
             if self._upkeep.is_due(log, now_ms) and not log.closed:
                 await self._upkeep.tend(log, now_ms, settled)
 
-    def _steady_now_ms(self) -> int:
+    def steady_now_ms(self) -> int:
+        """The time that retention and compaction go by."""
         steady = int(self._clock.monotonic() * 1000) + self._offset_ms
         jump = self._clock.now_ms() - steady
         if abs(jump) > _JUMP_MS and not self._alarmed:

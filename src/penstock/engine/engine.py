@@ -16,12 +16,19 @@ from uuid import UUID
 import orjson
 
 from penstock.engine.caretaker import Caretaker
+from penstock.engine.cleaner import Cleaner
+from penstock.engine.coordination.internal_topics import DEFAULT_PARTITIONS, INTERNAL_TOPICS, SETTINGS
+from penstock.engine.coordination.shard import Surroundings
+from penstock.engine.groups.groups import Groups, GroupSettings
 from penstock.engine.offset_lookup import Found, find_by_time, find_largest_time
 from penstock.engine.opener import Opener
 from penstock.engine.partition import Partition
 from penstock.engine.producer_ids import ProducerIds
+from penstock.engine.steady_clock import SteadyClock
 from penstock.engine.topic_config import check_settings, make_config, tidy_settings
 from penstock.engine.topics import CREATING, GROWING, REMOVING, TOPICS, Topic, TopicRecord, Topics, check_name
+from penstock.engine.transactions.requests import TransactionLimits
+from penstock.engine.transactions.transactions import Transactions
 from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import Stats
@@ -30,8 +37,10 @@ from penstock.ports.disk import Disk, Space, is_shortage
 from penstock.ports.metadata import Entry, MetadataStore
 from penstock.ports.randomness import Randomness, new_uuid
 from penstock.storage.checked_file import save_all
+from penstock.storage.compaction.process import Compactor, InlineCompaction
 from penstock.storage.data_directory import DataDirectory, PartitionDirectory
 from penstock.storage.log.commit import Committer
+from penstock.storage.log.compacting import Compaction
 from penstock.storage.log.log import Log, Shelf
 from penstock.storage.log.options import Flush
 from penstock.storage.log.recovery import Recovered, recover
@@ -51,6 +60,9 @@ class Engine:
     Args:
         fail: called once when the broker must stop rather than guess.
         defaults: the broker's own defaults for topic settings.
+        internal_partitions: of each internal topic, when it is created.
+        compactor: who compacts logs; on the disk's own threads if not given.
+        compaction_bytes_per_second: what that may read and write; 0 is no limit.
     """
 
     def __init__(
@@ -66,6 +78,11 @@ class Engine:
         defaults: Mapping[str, str] | None = None,
         default_partitions: int = 6,
         upkeep_ms: int = 5000,
+        internal_partitions: int = DEFAULT_PARTITIONS,
+        group_settings: GroupSettings | None = None,
+        transaction_limits: TransactionLimits | None = None,
+        compactor: Compactor | None = None,
+        compaction_bytes_per_second: int = 0,
     ) -> None:
         self._disk = disk
         self._clock = clock
@@ -84,7 +101,15 @@ class Engine:
         self._shelf = Shelf(disk, clock, stats, FilePool(disk), self._committer, self._tasks, fail)
         self._upkeep = Upkeep(self._shelf)
         self.opener = Opener(disk, self._tasks)
+        self._internal_partitions = internal_partitions
+        around = Surroundings(disk, SteadyClock(clock), self._committer, self._tasks, stats)
+        self.groups = Groups(around, self.topics, self.internal_topic, randomness, group_settings)
+        self.transactions = Transactions(
+            around, self.topics, self.internal_topic, self.producer_ids, self.groups.on_marker, transaction_limits
+        )
         self._caretaker = Caretaker(self._upkeep, clock, self._open_logs, upkeep_ms)
+        compaction = Compaction(self._shelf, compactor or InlineCompaction(disk), compaction_bytes_per_second)
+        self._cleaner = Cleaner(compaction, self._caretaker.steady_now_ms, self._open_logs, upkeep_ms, self._compacted)
         self._changing = asyncio.Lock()
         self._emptying = asyncio.Lock()
         self._stopping = False
@@ -107,10 +132,17 @@ class Engine:
             await self._store.transact(put={TOPICS + name: record.encode() for name, record in records.items()})
         await self._open_topics(records, clean)
         self._tasks.spawn(self._caretaker.run(), "upkeep")
+        self._tasks.spawn(self._cleaner.run(), "compaction")
+        for shards in (self.groups.shards, self.transactions.shards):
+            topic = self.topics.get(shards.topic)
+            if topic is not None:
+                shards.open(topic)
+                self._tasks.spawn(shards.load(), f"load {topic.name}")
 
     async def stop(self) -> None:
         """Stop cleanly: everything synced, cards saved, the mark left behind."""
         self._stopping = True
+        await asyncio.gather(self.groups.shards.close(), self.transactions.shards.close(), self._cleaner.stop())
         async with self._changing:  # what is being made is undone, and nothing new begins
             await self._stop()
 
@@ -132,9 +164,16 @@ class Engine:
         """Stop without a clean mark: the next start looks at everything."""
         await self._tasks.cancel_all()
 
+    def _compacted(self, log: Log) -> None:
+        """A coordinator's snapshot from before a compaction is of no use any more: take another."""
+        for shards in (self.groups.shards, self.transactions.shards):
+            for shard in shards:
+                if shard.partition.log is log:
+                    shard.save_soon()
+
     def _open_logs(self) -> list[tuple[Log, int]]:
         return [
-            (partition.log, partition.high_watermark)
+            (partition.log, partition.log.settled_end)
             for topic in self.topics
             for partition in topic.partitions
             if partition.log is not None
@@ -191,6 +230,19 @@ class Engine:
 
     # --- topics
 
+    async def internal_topic(self, name: str) -> Topic:
+        """One of the internal topics, created when it is first asked for. Raises PenstockError."""
+        topic = self.topics.get(name)
+        if topic is not None:
+            return topic
+        try:
+            return await self._create_topic(name, self._internal_partitions, SETTINGS)
+        except PenstockError as error:
+            topic = self.topics.get(name)
+            if error.code is Code.TOPIC_EXISTS and topic is not None:
+                return topic  # somebody else was quicker
+            raise PenstockError(Code.COORDINATOR_NOT_AVAILABLE, f"cannot create {name}: {error}") from error
+
     async def create_topic(
         self,
         name: str,
@@ -204,6 +256,15 @@ class Engine:
         Raises:
             PenstockError: INVALID_TOPIC, TOPIC_EXISTS, INVALID_PARTITIONS, INVALID_CONFIG, LIMIT_EXCEEDED.
         """
+        if name in INTERNAL_TOPICS:
+            raise PenstockError(
+                Code.INVALID_TOPIC, f"topic {name!r} is the broker's own; it is made when it is first needed"
+            )
+        return await self._create_topic(name, partitions, settings or {}, validate_only=validate_only)
+
+    async def _create_topic(
+        self, name: str, partitions: int, settings: Mapping[str, str], *, validate_only: bool = False
+    ) -> Topic:
         check_name(name)
         if partitions == -1:
             partitions = self.default_partitions
@@ -212,7 +273,7 @@ class Engine:
             if self.topics.get(name) is not None:
                 raise PenstockError(Code.TOPIC_EXISTS, f"topic {name!r} exists already")
             self._check_count(name, partitions, 0)
-            record = TopicRecord(new_uuid(self._randomness), partitions, tidy_settings(settings or {}), 0)
+            record = TopicRecord(new_uuid(self._randomness), partitions, tidy_settings(settings), 0)
             config = make_config(record.settings, self.topic_defaults)
             if validate_only:
                 return Topic(name, record.topic_id, config, [])
@@ -243,6 +304,7 @@ class Engine:
         """
         async with self._changing:
             stored = await self._stored(topic)
+            _check_own(topic, "cannot grow: what is in it is found by the number of its partitions")
             before = len(topic.partitions)
             self._check_count(topic.name, count, before)
             if validate_only:
@@ -366,6 +428,7 @@ class Engine:
             self._check_running()
             if self.topics.get_by_id(topic.topic_id) is None:
                 raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} is unknown")
+            _check_own(topic, "cannot be deleted: groups and transactions are kept in it")
             intent = orjson.dumps({"topic": topic.name, "id": str(topic.topic_id)})
             key = f"{REMOVING}{topic.topic_id}"
             await self._store.transact(put={key: intent}, delete=[TOPICS + topic.name])
@@ -383,6 +446,7 @@ class Engine:
                 self._fail(error)  # the name is in the way of the next topic; the next start finishes this
                 raise PenstockError(Code.STORAGE_FAILED, f"cannot remove topic {topic.name!r}: {error}") from error
             await self._store.transact(delete=[key])
+        await self.groups.topic_deleted(topic.name)
         self._tasks.spawn(self._empty_removed(), f"remove {topic.name}")
 
     async def _empty_removed(self) -> None:
@@ -475,6 +539,11 @@ class Engine:
                 self._fail(error)
             raise PenstockError(Code.STORAGE_FULL, f"cannot note the new start of {log.name}: {error}") from error
         return log.log_start
+
+
+def _check_own(topic: Topic, why_not: str) -> None:
+    if topic.name in INTERNAL_TOPICS:
+        raise PenstockError(Code.NOT_ALLOWED, f"topic {topic.name!r} is the broker's own and {why_not}")
 
 
 def _next_epoch(record: TopicRecord) -> TopicRecord:

@@ -1,13 +1,15 @@
-"""Batches that are opened before they are kept: off the event loop, one at a time, in the order they came.
+"""Batches that cannot be kept at once: they wait for their transaction, or are opened first, off the event loop.
 
-A topic with a `compression.type` of its own or `cleanup.policy=compact` asks for it. Opening costs per record, which
-the loop must not wait for. There is one queue for all partitions: that keeps each one's order, and all of them
-together from taking more than one thread.
+A topic with a `compression.type` of its own or `cleanup.policy=compact` wants its batches opened, which costs per
+record. A transaction's first batch in a partition waits until its coordinator knows the partition. Each producer has a
+queue of its own in each partition, which keeps its order and makes nobody else wait; opening goes on one at a time for
+all of them, so that it never takes more than one thread.
 """
 
-from collections import deque
+import asyncio
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.engine.partition import Partition
 from penstock.errors import Code, PenstockError
@@ -18,27 +20,48 @@ from penstock.storage.log.log import Appended
 from penstock.tasks import Tasks
 
 MOST_WAITING_BYTES = 64 << 20
+_MOST_REFUSED = 10_000
+
+
+class Admission(Protocol):
+    """What a transaction's first batch in a partition needs before it is appended. Both raise PenstockError."""
+
+    async def known(self, place: tuple[str, int]) -> None:
+        """Return when the coordinator knows the partition."""
+        ...
+
+    def check(self, place: tuple[str, int]) -> None:
+        """Whether that is still so; called right before the append."""
+        ...
 
 
 class _Waiting(NamedTuple):
-    partition: Partition
     batch: bytearray
     header: Header
     done: Callable[[Appended | PenstockError], None]
+    admission: Admission | None
 
 
 class Opener:
     def __init__(self, disk: Disk, tasks: Tasks) -> None:
         self._disk = disk
         self._tasks = tasks
-        self._queue: deque[_Waiting] = deque()
+        self._queues: dict[tuple[Partition, int], deque[_Waiting]] = {}
+        """By partition and producer id; those without an id are as one."""
+        self._refused: OrderedDict[tuple[Partition, int], tuple[int, int]] = OrderedDict()
+        """Epoch and first sequence of a producer's batch that was refused: what follows it has to wait for it."""
         self._waiting_bytes = 0
-        self._running = False
+        self._opening = asyncio.Lock()
 
     def append(
-        self, partition: Partition, batch: memoryview, header: Header, done: Callable[[Appended | PenstockError], None]
+        self,
+        partition: Partition,
+        batch: memoryview,
+        header: Header,
+        done: Callable[[Appended | PenstockError], None],
+        admission: Admission | None = None,
     ) -> None:
-        """Append a checked batch when it has been opened; `done` is called once, with what came of it.
+        """Append a checked batch when it may be; `done` is called once, with what came of it.
 
         The batch is copied: its view may end with this call.
 
@@ -51,25 +74,67 @@ class Opener:
                 f"{self._waiting_bytes} bytes of batches wait to be opened already; send again later",
             )
         self._waiting_bytes += len(batch)
-        partition.opening += 1
-        self._queue.append(_Waiting(partition, bytearray(batch), header, done))
-        if not self._running:
-            self._running = True
-            self._tasks.spawn(self._run(), "open batches")
+        producer_id = header.producer_id
+        queue = self._queues.get((partition, producer_id))
+        if queue is None:
+            queue = self._queues[partition, producer_id] = deque()
+            partition.waiting_producers.add(producer_id)
+            self._tasks.spawn(self._run(partition, producer_id, queue), "open batches")
+        queue.append(_Waiting(bytearray(batch), header, done, admission))
 
-    async def _run(self) -> None:
-        while self._queue:
-            partition, batch, header, done = self._queue.popleft()
-            config = partition.config
+    async def _run(self, partition: Partition, producer_id: int, queue: deque[_Waiting]) -> None:
+        while queue:
+            waiting = queue.popleft()
             result: Appended | PenstockError
             try:
-                made, made_header = await self._disk.run(
-                    rewrite, memoryview(batch), header, config.codec, keyed=config.compacts
-                )
-                result = partition.append_checked(made, made_header)
+                self._check_follows(partition, waiting.header)
+                result = await self._append(partition, waiting)
+                self._refused.pop((partition, producer_id), None)
             except PenstockError as error:
                 result = error
-            partition.opening -= 1
-            self._waiting_bytes -= len(batch)
-            done(result)
-        self._running = False
+                self._note_refused(partition, waiting.header)
+            self._waiting_bytes -= len(waiting.batch)
+            if not queue:  # before anybody is told: what is sent then need not wait
+                del self._queues[partition, producer_id]
+                partition.waiting_producers.discard(producer_id)
+            waiting.done(result)
+
+    def _check_follows(self, partition: Partition, header: Header) -> None:
+        """Refuse a batch behind one that was refused: the partition may not know the producer, and then takes any."""
+        refused = self._refused.get((partition, header.producer_id))
+        if refused is None:
+            return
+        epoch, sequence = refused
+        if header.producer_epoch == epoch and header.base_sequence > sequence:
+            raise PenstockError(
+                Code.OUT_OF_ORDER_SEQUENCE,
+                f"producer {header.producer_id} sent sequence {header.base_sequence}; {sequence} was refused before",
+            )
+
+    def _note_refused(self, partition: Partition, header: Header) -> None:
+        if header.producer_id < 0:
+            return
+        known_epoch, known = self._refused.get((partition, header.producer_id), (-1, -1))
+        first = min(known, header.base_sequence) if header.producer_epoch == known_epoch else header.base_sequence
+        self._refused[partition, header.producer_id] = header.producer_epoch, first
+        while len(self._refused) > _MOST_REFUSED:
+            self._refused.popitem(last=False)
+
+    async def _append(self, partition: Partition, waiting: _Waiting) -> Appended:
+        batch, header = memoryview(waiting.batch), waiting.header
+        place = (partition.topic, partition.index)
+        if waiting.admission is not None:
+            await waiting.admission.known(place)
+        config = partition.config
+        if config.opens_batches:
+            async with self._opening:
+                batch, header = await self._disk.run(rewrite, batch, header, config.codec, keyed=config.compacts)
+        if waiting.admission is not None:
+            waiting.admission.check(place)
+        elif header.is_transactional and not partition.is_in_transaction(header):
+            raise PenstockError(
+                Code.INVALID_TRANSACTION_STATE,
+                f"the transaction of producer {header.producer_id} in {partition.topic}-{partition.index} ended "
+                "while a batch of it was being opened",
+            )
+        return partition.append_checked(batch, header)

@@ -3,13 +3,16 @@
 from typing import NamedTuple
 from uuid import UUID
 
+from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.engine.topic_config import TimestampType, TopicConfig
 from penstock.engine.waiters import Waiters
 from penstock.errors import Code, PenstockError
 from penstock.ports.clock import Clock
-from penstock.records.batch import NO_TIMESTAMP, Header, check_produced, patch_append_time
+from penstock.records.batch import NO_TIMESTAMP, Header, check_produced, decode_header, patch_append_time
+from penstock.records.control import Marker, build_marker
 from penstock.storage.log.log import Appended, Log
 from penstock.storage.log.segment import FileSlice
+from penstock.storage.log.transactions import AbortedTransaction
 
 ACKS_ALL = -1
 
@@ -30,10 +33,10 @@ class Partition:
         "leader_epoch",
         "log",
         "offline",
-        "opening",
         "topic",
         "topic_id",
         "waiters",
+        "waiting_producers",
     )
 
     def __init__(
@@ -47,8 +50,8 @@ class Partition:
         self.log: Log | None = None
         self.offline: PenstockError | None = None
         """Why this partition cannot be used, while the others can."""
-        self.opening = 0
-        """Batches that are being opened, or wait for it."""
+        self.waiting_producers: set[int] = set()
+        """Producers with a batch that is being opened, or waits for something; see `opener`."""
         self.high_watermark = 0
         self.waiters = Waiters()
         self._clock = clock
@@ -73,34 +76,53 @@ class Partition:
 
     @property
     def stable_offset(self) -> int:
-        """Where a read_committed reader stops."""
-        return self.high_watermark
+        """Where a read_committed reader stops: the first offset that belongs to a transaction not yet decided."""
+        log = self.log
+        if log is None or log.first_unstable < 0:
+            return self.high_watermark
+        return min(log.first_unstable, self.high_watermark)
+
+    def append_own(self, batch: bytearray) -> Appended:
+        """Append a batch the broker built itself, as it is. Raises PenstockError."""
+        return self.opened().append(memoryview(batch), decode_header(batch), self.leader_epoch)
+
+    def append_marker(self, producer_id: int, producer_epoch: int, marker: Marker, coordinator_epoch: int) -> Appended:
+        """Write the marker that ends a producer's transaction here. Raises PenstockError."""
+        log = self.opened()
+        batch = bytearray(build_marker(producer_id, producer_epoch, marker, coordinator_epoch, self._clock.now_ms()))
+        return log.append_marker(memoryview(batch), self.leader_epoch, coordinator_epoch)
 
     # --- hot path
 
     def append(self, batch: memoryview, *, zstd_allowed: bool = True) -> Appended:
         """Check a client's batch and append it; it must be writable, and is patched in place.
 
-        Not for a partition that `opens_batches`: those go through the engine's `opener`.
+        Not for a batch that `must_wait`: those go through the engine's `opener`.
 
         Raises:
             PenstockError: per partition; nothing was appended.
         """
         return self.append_checked(batch, self.check(batch, zstd_allowed=zstd_allowed))
 
-    @property
-    def opens_batches(self) -> bool:
-        """Whether the next batch has to be opened first, or to wait its turn behind one that has."""
-        return self.config.opens_batches or self.opening > 0
+    def must_wait(self, header: Header) -> bool:
+        """Whether a batch has to be opened first, or to wait its turn behind one of the same producer."""
+        return self.config.opens_batches or header.producer_id in self.waiting_producers
 
     def check(self, batch: memoryview, *, zstd_allowed: bool = True) -> Header:
         """Whether a client's batch may be appended, as far as one can tell unopened. Raises PenstockError."""
         if len(batch) > self.config.max_message_bytes:
             raise self._too_large(batch)
-        header = check_produced(batch, zstd_allowed=zstd_allowed)
-        if header.is_transactional:
-            raise PenstockError(Code.UNSUPPORTED_VERSION, "transactional batches: there are no transactions yet")
-        return header
+        if self.topic in INTERNAL_TOPICS:
+            raise PenstockError(Code.INVALID_TOPIC, f"topic {self.topic!r} is written by the broker only")
+        return check_produced(batch, zstd_allowed=zstd_allowed)
+
+    def is_in_transaction(self, header: Header) -> bool:
+        """Whether a transactional batch belongs to a transaction that has begun here, so that nobody needs asking."""
+        log = self.log if self.log is not None else self.opened()
+        if header.producer_id not in log.active_transactions.open:
+            return False
+        producer = log.state.producers.get(header.producer_id)
+        return producer is not None and producer.epoch == header.producer_epoch
 
     def append_checked(self, batch: memoryview, header: Header) -> Appended:
         """Stamp a checked batch with its time and append it. Raises PenstockError; nothing was appended then."""
@@ -138,12 +160,18 @@ class Partition:
         limit = self.stable_offset if committed else self.high_watermark
         return log.read(offset, limit, max_bytes, at_least_one, warmed)
 
+    def aborted_in(self, offset: int, data: FileSlice) -> list[AbortedTransaction]:
+        """See `Log.aborted_in`."""
+        return self.opened().aborted_in(offset, data, self.stable_offset)
+
     def _advance(self) -> None:
         if self.log is None:
             return  # deleted while its last round was under way
         visible = self.log.visible_end
         if visible > self.high_watermark:
             self.high_watermark = visible
+            if self.log.first_unstable >= 0:
+                self.log.settle_transactions(visible)
             self.waiters.advance(visible)
 
     # --- epochs

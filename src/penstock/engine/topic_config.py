@@ -86,12 +86,8 @@ _CODECS = {
 
 _NO_EFFECT = "Taken and kept for Kafka's tools; nothing here goes by it."
 _KEPT_FOR_TOOLS = (
-    Setting("delete.retention.ms", str(_DAY_MS), "long", _whole(0), _NO_EFFECT, "log.cleaner.delete.retention.ms"),
     Setting("file.delete.delay.ms", "60000", "long", _whole(0), _NO_EFFECT, "log.segment.delete.delay.ms"),
     Setting("flush.messages", str(_FOREVER), "long", _whole(1), _NO_EFFECT, "log.flush.interval.messages"),
-    Setting("max.compaction.lag.ms", str(_FOREVER), "long", _whole(1), _NO_EFFECT, "log.cleaner.max.compaction.lag.ms"),
-    Setting("min.cleanable.dirty.ratio", "0.5", "double", _share, _NO_EFFECT, "log.cleaner.min.cleanable.ratio"),
-    Setting("min.compaction.lag.ms", "0", "long", _whole(0), _NO_EFFECT, "log.cleaner.min.compaction.lag.ms"),
     Setting("preallocate", "false", "boolean", _one_of("true", "false"), _NO_EFFECT, "log.preallocate"),
     Setting("segment.index.bytes", "10485760", "int", _whole(4, _INT32), _NO_EFFECT, "log.index.size.max.bytes"),
     Setting("segment.jitter.ms", "0", "long", _whole(0), _NO_EFFECT, "log.roll.jitter.ms"),
@@ -111,8 +107,8 @@ _ACTING = (
         "delete",
         "list",
         _some_of("delete", "compact"),
-        "What happens to old segments: delete drops them by retention.ms and retention.bytes. With compact alone "
-        "nothing is dropped, and every record needs a key.",
+        "What happens to old segments: delete drops them by retention.ms and retention.bytes; compact keeps the last "
+        "record of each key, and every record needs one. Both may be given.",
         "log.cleanup.policy",
     ),
     Setting(
@@ -122,6 +118,14 @@ _ACTING = (
         _one_of(*_CODECS),
         "How batches are kept: producer leaves them as they were sent, which costs the broker nothing.",
         "compression.type",
+    ),
+    Setting(
+        "delete.retention.ms",
+        str(_DAY_MS),
+        "long",
+        _whole(0),
+        "How long compaction keeps a record without a value, which says that its key is gone.",
+        "log.cleaner.delete.retention.ms",
     ),
     Setting(
         "flush",
@@ -146,6 +150,14 @@ _ACTING = (
         _whole(0, _INT32),
         "Bytes between two index entries.",
         "log.index.interval.bytes",
+    ),
+    Setting(
+        "max.compaction.lag.ms",
+        str(_FOREVER),
+        "long",
+        _whole(1),
+        "After this time a record is compacted, however few there are.",
+        "log.cleaner.max.compaction.lag.ms",
     ),
     Setting(
         "max.message.bytes",
@@ -178,6 +190,22 @@ _ACTING = (
         _one_of(*TimestampType),
         "Whose time a record carries: the producer's or the broker's.",
         "log.message.timestamp.type",
+    ),
+    Setting(
+        "min.cleanable.dirty.ratio",
+        "0.5",
+        "double",
+        _share,
+        "The share of a log that must be new since its last compaction before the next one.",
+        "log.cleaner.min.cleanable.ratio",
+    ),
+    Setting(
+        "min.compaction.lag.ms",
+        "0",
+        "long",
+        _whole(0),
+        "How long a record stays as it was written.",
+        "log.cleaner.min.compaction.lag.ms",
     ),
     Setting(
         "min.insync.replicas",
@@ -283,6 +311,11 @@ def make_config(given: Mapping[str, str], defaults: Mapping[str, str]) -> TopicC
             index_interval_bytes=number["index.interval.bytes"],
             flush=Flush(text["flush"]),
             flush_ms=number["flush.ms"],
+            compact=compacts,
+            delete_retention_ms=number["delete.retention.ms"],
+            min_dirty_ratio=float(text["min.cleanable.dirty.ratio"]),
+            min_compaction_lag_ms=number["min.compaction.lag.ms"],
+            max_compaction_lag_ms=number["max.compaction.lag.ms"],
         ),
         max_message_bytes=number["max.message.bytes"],
         timestamp_type=TimestampType(text["message.timestamp.type"]),

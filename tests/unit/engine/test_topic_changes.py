@@ -22,6 +22,7 @@ from tests.unit.engine.test_engine import Machine, some_records, values
 from penstock.engine.engine import MAX_PARTITIONS
 from penstock.engine.topics import GROWING
 from penstock.errors import Code, PenstockError, StartupError
+from penstock.records.batch import decode_header
 from penstock.records.build import build_batch
 from penstock.records.compression import Codec
 from penstock.storage.log.log import Appended
@@ -295,12 +296,12 @@ async def test_batches_are_kept_in_the_topics_codec() -> None:
         wanted = []
         for name, codec in (("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4), ("uncompressed", 0)):
             await broker.engine.alter_topic(topic, setting(compression_type=name))
-            assert partition.opens_batches
+            assert partition.must_wait(decode_header(batch_of(sent, broker.clock)))
             done = await opened(broker, batch_of(sent, broker.clock, codec=Codec.SNAPPY))
             assert isinstance(done, Appended)
             wanted.append(codec)
         await broker.engine.alter_topic(topic, setting(compression_type="producer"))
-        assert not partition.opens_batches
+        assert not partition.must_wait(decode_header(batch_of(sent, broker.clock)))
         await until_visible(partition, partition.opened().end_offset - 1)
         batches = await read_all(partition)
         assert [batch.header.codec for batch in batches] == wanted
@@ -316,11 +317,11 @@ async def test_a_batch_never_overtakes_one_that_is_being_opened() -> None:
         first = asyncio.ensure_future(opened(broker, batch_of([b"first"], broker.clock)))
         await asyncio.sleep(0)
         await broker.engine.alter_topic(topic, setting(compression_type="producer"))
-        assert partition.opens_batches or first.done()
+        assert partition.waiting_producers or first.done()
         second = await opened(broker, batch_of([b"second"], broker.clock))
         results = [await first, second]
         assert [each.base_offset for each in results if isinstance(each, Appended)] == [0, 1]
-        assert not partition.opens_batches
+        assert not partition.waiting_producers
 
 
 @virtual
@@ -348,3 +349,13 @@ async def test_a_compacted_topic_takes_no_record_without_a_key() -> None:
         assert "record 1 of the batch has no key" in str(refusal)
         assert partition.opened().end_offset == 0
         assert isinstance(await opened(broker, build_batch([(b"k", b"v", [], 0)])), Appended)
+
+
+@virtual
+async def test_batches_without_a_producer_id_may_carry_any_sequence() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        await broker.engine.create_topic("t", 1, {"compression.type": "gzip"})
+        for sequence in (0, 0, 7):  # aiokafka sends 0
+            batch = batch_of([b"x"], broker.clock, producer_id=-1, producer_epoch=-1, base_sequence=sequence)
+            assert isinstance(await opened(broker, batch), Appended)

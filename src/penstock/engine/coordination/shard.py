@@ -1,0 +1,382 @@
+"""One partition of an internal topic and the state machine that lives in it.
+
+The machine is made of the snapshot and the log behind it. Each step changes it and returns an outcome: its records are
+appended as one batch, its replies go out when the log is durable up to there. A reply of a step that wrote nothing
+waits for what was written before it, so nobody is ever told what a crash could undo. If an append fails, the machine is
+ahead of its log: everybody who waits is sent away, and it is made again.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from struct import error as StructError  # noqa: N812
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from penstock.engine.coordination.outcome import Outcome, Reply, Token
+from penstock.engine.coordination.schemas import Entry, decode_entry, encode_entry
+from penstock.engine.coordination.snapshot import SavedRecord, encode_record, load_snapshot, save_snapshot
+from penstock.engine.partition import Partition
+from penstock.engine.steady_clock import SteadyClock
+from penstock.engine.waiters import AckWait
+from penstock.errors import Code, PenstockError
+from penstock.observe.logs import get_logger
+from penstock.observe.stats import Stats
+from penstock.ports.disk import Disk, is_shortage
+from penstock.records.batch import decode_header
+from penstock.records.build import build_batch
+from penstock.records.control import Marker, decode_marker
+from penstock.records.record import iterate_batch
+from penstock.storage.checked_file import DamagedFile
+from penstock.storage.log.commit import Committer
+from penstock.storage.log.log import Log
+from penstock.storage.log.reading import read_batches
+from penstock.tasks import Tasks
+
+log_ = get_logger("coordinator")
+SNAPSHOT_EVERY = 10_000
+"""Records replayed by a restart, at most some more than this or than the state has."""
+_READ_BYTES = 1 << 20
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
+_LARGEST_OPENED = 64 << 20
+_ENCODED_AT_ONCE = 200  # a millisecond
+
+
+class Machine(Protocol):
+    """What a shard runs; see `outcome.py` for what a step returns."""
+
+    def replay(self, entry: Entry, log_offset: int, producer_id: int | None, now: int) -> None:
+        """Take in a record; `producer_id` says whose transaction it is part of. From a snapshot, the offset is -1."""
+        ...
+
+    def marker(self, producer_id: int, *, committed: bool) -> None:
+        """Take in the end of a transaction."""
+        ...
+
+    def dump(self) -> Iterable[tuple[Entry, int | None]]:
+        """The state as records in the order to be replayed, each with the producer of its transaction.
+
+        What it yields is how things stood when it was called, also if the state goes on meanwhile.
+        """
+        ...
+
+    def next_deadline(self) -> int | None: ...
+
+    def tick(self, now: int) -> Outcome: ...
+
+
+M = TypeVar("M", bound=Machine)
+Step = Callable[[M, int, Token], Outcome]
+
+
+class InTransaction(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+
+
+class Surroundings(NamedTuple):
+    """What every shard of a broker shares."""
+
+    disk: Disk
+    clock: SteadyClock
+    committer: Committer
+    tasks: Tasks
+    stats: Stats
+
+
+class Shard(Generic[M]):
+    """Args:
+    make: an empty machine, told the time.
+    duties: called after every step; what it returns is called when that step is durable.
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        around: Surroundings,
+        make: Callable[[int], M],
+        *,
+        transactions: bool = False,
+        duties: Callable[["Shard[M]", M], Callable[[], None] | None] | None = None,
+    ) -> None:
+        self.partition = partition
+        self._around = around
+        self._make = make
+        self._transactions = transactions
+        self._duties = duties
+        self._machine: M | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._tried = asyncio.Event()
+        """Set when the machine is there, or could not be loaded and is tried again later."""
+        self._waiting: dict[Token, asyncio.Future[Any]] = {}
+        self._next_token = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._since_snapshot = 0
+        self._kept = 0
+        self._saving = asyncio.Lock()
+        self._closed = False
+        self.replayed = 0
+        """Records the last start read from the log, besides the snapshot's."""
+
+    # --- asking
+
+    async def ask(self, step: Step[M], written_in: InTransaction | None = None) -> Any:
+        """Take a step and return its reply, once it is safe to be told. Raises PenstockError."""
+        machine = await self.machine()
+        self._next_token += 1
+        token = self._next_token
+        outcome = self._taken(machine, lambda: step(machine, self._around.clock.now_ms(), token))
+        waiting = self._waiting[token] = asyncio.get_running_loop().create_future()
+        try:
+            self._carry_out(machine, outcome, written_in)
+            return await waiting
+        finally:
+            self._waiting.pop(token, None)
+
+    @property
+    def loaded(self) -> M | None:
+        """The machine, if it is there now."""
+        return self._machine
+
+    async def machine(self) -> M:
+        """The machine, when it is loaded. To be looked at, or changed by a step, without an await in between."""
+        if self._machine is None and not self._closed:
+            self._begin_loading()
+            await self._tried.wait()
+        if self._closed:
+            raise PenstockError(Code.COORDINATOR_NOT_AVAILABLE, "the broker stops")
+        if self._machine is None:
+            raise PenstockError(Code.COORDINATOR_NOT_AVAILABLE, f"{self._name} cannot be read now")
+        return self._machine
+
+    def step(self, step: Callable[[M, int], Outcome]) -> None:
+        """Take a step nobody waits for; none if the machine is not loaded."""
+        machine = self._machine
+        if machine is not None:
+            outcome = self._taken(machine, lambda: step(machine, self._around.clock.now_ms()))
+            self._carry_out(machine, outcome)
+
+    def marker(self, producer_id: int, committed: bool) -> None:
+        """A marker was appended to this partition."""
+        if self._machine is not None:  # else it is in the log that will be read
+            self._machine.marker(producer_id, committed=committed)
+            self._since_snapshot += 1
+            self._carry_out(self._machine, Outcome())
+
+    # --- carrying out
+
+    def _taken(self, machine: M, step: Callable[[], Outcome]) -> Outcome:
+        """A step's outcome. A machine whose step broke off is not what its log says."""
+        try:
+            return step()
+        except PenstockError:
+            raise  # refused before anything changed
+        except Exception as error:
+            self._start_over(error)
+            raise
+
+    def _carry_out(self, machine: M, outcome: Outcome, written_in: InTransaction | None = None) -> None:
+        if outcome.records:
+            try:
+                self._append(outcome.records, written_in)
+            except (PenstockError, StructError, ValueError) as error:
+                self._start_over(error)
+                return
+        duty = self._duties(self, machine) if self._duties is not None else None
+        log = self.partition.opened()
+        if (outcome.replies or duty) and self.partition.high_watermark >= log.end_offset:
+            self._told(outcome.replies, duty)
+        elif outcome.replies or duty:
+            wait = AckWait(partial(self._told, outcome.replies, duty))
+            self.partition.waiters.add_ack(log.end_offset - 1, wait)
+            wait.arrive()
+        self._set_timer(machine)
+        if self._since_snapshot >= max(SNAPSHOT_EVERY, self._kept) and not self._saving.locked():
+            self.save_soon()
+
+    def _append(self, entries: Sequence[Entry], written_in: InTransaction | None) -> None:
+        now_ms = self._around.clock.now_ms()
+        records = [(*encode_entry(entry), (), now_ms) for entry in entries]
+        if written_in is None:
+            batch = build_batch(records)
+        else:
+            producer_id, epoch = written_in
+            batch = build_batch(records, producer_id=producer_id, producer_epoch=epoch, transactional=True)
+        self.partition.append_own(bytearray(batch))
+        self._since_snapshot += len(entries)
+
+    def _told(self, replies: Sequence[Reply], duty: Callable[[], None] | None) -> None:
+        for token, answer in replies:
+            waiting = self._waiting.get(token)
+            if waiting is None or waiting.done():
+                continue
+            if isinstance(answer, PenstockError):
+                waiting.set_exception(answer)
+            else:
+                waiting.set_result(answer)
+        if duty is not None:
+            duty()
+
+    def _start_over(self, error: Exception) -> None:
+        """The machine has changed and its log has not: forget the machine."""
+        log_.limited("append").warning("coordinator starts over", partition=self._name, error=str(error))
+        self._machine = None
+        self._tried.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._send_away(Code.COORDINATOR_NOT_AVAILABLE, f"{self._name} cannot be written: {error}")
+        self._begin_loading()
+
+    def _send_away(self, code: Code, text: str) -> None:
+        for waiting in list(self._waiting.values()):
+            if not waiting.done():
+                waiting.set_exception(PenstockError(code, text))
+
+    # --- time
+
+    def _set_timer(self, machine: M) -> None:
+        deadline = machine.next_deadline()
+        if deadline is None:
+            return
+        loop = asyncio.get_running_loop()
+        due = loop.time() + max(0.001, (deadline - self._around.clock.now_ms()) / 1000)
+        if self._timer is not None:
+            if self._timer.when() <= due + 0.001:
+                return  # it will look again then
+            self._timer.cancel()
+        self._timer = loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        machine = self._machine
+        if machine is None or self._closed:
+            return
+        now = self._around.clock.now_ms()
+        deadline = machine.next_deadline()
+        outcome = Outcome()
+        if deadline is not None and deadline <= now:
+            outcome = self._taken(machine, lambda: machine.tick(now))
+        self._carry_out(machine, outcome)
+
+    # --- loading
+
+    async def load(self) -> None:
+        """Load the machine, if nobody has asked for it yet."""
+        await self.machine()
+
+    def _begin_loading(self) -> None:
+        if self._loading is None or self._loading.done():
+            self._loading = self._around.tasks.spawn(self._load(), f"load {self.partition.topic}")
+
+    async def _load(self) -> None:
+        """Load the machine, again and again if it must be: time-outs run and transactions are to be ended."""
+        pause = _FIRST_PAUSE_S
+        while not self._closed:
+            try:
+                machine = await self._replay()
+            except PenstockError as error:
+                log_.error("coordinator cannot be loaded", partition=self._name, error=str(error), help=error.help)
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                log_.limited("load").warning("coordinator cannot be loaded", partition=self._name, error=str(error))
+            else:
+                self._machine = machine
+                self._tried.set()
+                self._carry_out(machine, Outcome())
+                return
+            self._tried.set()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_S)
+
+    async def _replay(self) -> M:
+        machine = self._make(self._around.clock.now_ms())
+        log = self.partition.opened()
+        offset = await self._load_snapshot(machine, log)
+        self.replayed = 0
+        while offset < log.end_offset:
+            stretch = await self._around.disk.run(read_batches, log, offset, log.end_offset, _READ_BYTES)
+            for batch in stretch.batches:
+                self.replayed += self._replay_batch(machine, batch, offset)
+            offset = stretch.next_offset
+        self._since_snapshot = self.replayed
+        return machine
+
+    async def _load_snapshot(self, machine: M, log: Log) -> int:
+        try:
+            snapshot = await self._around.disk.run(load_snapshot, self._around.disk, log.directory)
+        except DamagedFile as error:
+            log_.warning("coordinator snapshot is damaged; the log is read from its start", error=str(error))
+            snapshot = None
+        # Above a snapshot older than the last compaction, tombstones and markers may be gone; the whole log is sound.
+        oldest = max(log.log_start, log.state.gaps_to)
+        if snapshot is None or not oldest <= snapshot.offset <= log.end_offset:
+            return log.log_start
+        now = self._around.clock.now_ms()
+        self._kept = len(snapshot.records)
+        for at, record in enumerate(snapshot.records):
+            if at % _ENCODED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            entry = decode_entry(record.key, record.value, transactions=self._transactions)
+            if entry is not None:
+                machine.replay(entry, -1, record.producer_id, now)
+        return snapshot.offset
+
+    def _replay_batch(self, machine: M, batch: memoryview, start_offset: int) -> int:
+        header, now, count = decode_header(batch), self._around.clock.now_ms(), 0
+        if header.is_control:
+            marker = decode_marker(batch)
+            if marker is not None:
+                machine.marker(header.producer_id, committed=marker is Marker.COMMIT)
+            return 1
+        producer_id = header.producer_id if header.is_transactional else None
+        for offset, _, record in iterate_batch(batch, _LARGEST_OPENED):
+            entry = decode_entry(record.key, record.value, transactions=self._transactions)
+            if entry is not None and offset >= start_offset:
+                machine.replay(entry, offset, producer_id, now)
+                count += 1
+        return count
+
+    # --- snapshots
+
+    def save_soon(self) -> None:
+        """Have a snapshot saved in the background."""
+        self._around.tasks.spawn(self.save(), f"snapshot {self.partition.topic}")
+
+    async def save(self) -> None:
+        """Save a snapshot of the state as it is now; without room for it, the one that is there has to do."""
+        async with self._saving:
+            try:
+                await self._save()
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+
+    async def _save(self) -> None:
+        machine, log = self._machine, self.partition.log
+        if machine is None or log is None or self._since_snapshot == 0:
+            return
+        offset, covered = log.end_offset, self._since_snapshot
+        encoded: list[bytes] = []
+        for at, (entry, producer_id) in enumerate(machine.dump()):
+            if at % _ENCODED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            encoded.append(encode_record(SavedRecord(*encode_entry(entry), producer_id)))
+        await self._around.committer.commit(log)
+        await self._around.disk.run(save_snapshot, self._around.disk, log.directory, offset, encoded)
+        self._kept = len(encoded)
+        self._since_snapshot -= covered
+
+    async def close(self) -> None:
+        """Send everybody away and leave a snapshot behind."""
+        self._closed = True
+        self._tried.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._send_away(Code.COORDINATOR_NOT_AVAILABLE, "the broker stops")
+        await self.save()
+        self._machine = None
+
+    @property
+    def _name(self) -> str:
+        return f"{self.partition.topic}-{self.partition.index}"

@@ -1,0 +1,21 @@
+"""Consumer groups: who reads which partition, and how far each group has read.
+
+Owns: membership and committed offsets, as pure state machines, and the verbs that ask them. Never imports a protocol.
+
+groups.py               the verbs: asks the shard a group lives in
+machine.py              the groups of one shard: finds the group a request is for, ties groups and offsets together
+offsets.py              committed offsets and those of transactions under way
+retention.py            which offsets a group may lose when time passes
+classic.py              a group whose members divide the partitions among themselves
+classic_requests.py     what is asked of it and what it answers
+classic_roster.py       its members, and what they have in common
+classic_member.py       one of its members
+consumer.py             a group whose partitions the broker divides (KIP-848)
+consumer_requests.py    what is asked of it and what it answers
+consumer_state.py       its records, and what follows from them
+member_room.py          how much all members of all groups may make a broker keep
+assignors.py            ways to divide partitions
+reconciliation.py       how one member gets from what it has to what it is to have
+topic_patterns.py       which topics a regular expression stands for
+topic_view.py           the topics as groups see them
+"""

@@ -1,0 +1,507 @@
+"""A consumer group whose partitions the broker divides among its members (KIP-848).
+
+Three epochs chase each other. The group's rises with every change of members, subscriptions or topics. The target,
+what each member is to have, is computed anew by the next heartbeat and takes the group's epoch. Each member is led to
+its target by its own heartbeats (`reconciliation.py`) and takes the target's epoch when it has nothing left to give up.
+A member is told what it has whenever that changes; an answer can be lost, so a member may come with the epoch before
+the one it should have, as long as it has nothing it was not given.
+
+Everything a group is follows from its records (`consumer_state.py`), except when it last heard of whom.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from penstock.engine.coordination.schemas import (
+    ConsumerGroupValue,
+    ConsumerMemberValue,
+    CurrentValue,
+    Entry,
+    Kind,
+    RegexValue,
+    TargetEpochValue,
+    TargetValue,
+)
+from penstock.engine.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Assignment, Subscriber
+from penstock.engine.groups.classic_requests import LeaveResult, LeavingMember
+from penstock.engine.groups.consumer_requests import (
+    JOINING,
+    LEAVING_FOR_A_WHILE,
+    ConsumerDescription,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+    ConsumerLimits,
+    ConsumerMemberDescription,
+    DescribedPartitions,
+    check_heartbeat,
+    member_value,
+    size_bytes,
+)
+from penstock.engine.groups.consumer_state import ConsumerState, Step
+from penstock.engine.groups.reconciliation import STABLE, UNREVOKED, is_part_of, reconcile
+from penstock.engine.groups.topic_patterns import TopicNames, TopicPatterns
+from penstock.errors import Code, PenstockError
+
+_NO_LIMIT = 1 << 62
+
+
+class TopicInfo(NamedTuple):
+    name: str
+    topic_id: UUID
+    partitions: int
+
+
+class TopicView(TopicNames, Protocol):
+    """The topics there are."""
+
+    def get(self, name: str) -> TopicInfo | None: ...
+
+    def get_by_id(self, topic_id: UUID) -> TopicInfo | None: ...
+
+
+class ConsumerGroup:
+    def __init__(
+        self,
+        group_id: str,
+        new_member_id: Callable[[], str],
+        limits: ConsumerLimits,
+        patterns: TopicPatterns | None = None,
+    ) -> None:
+        """Args:
+        patterns: shared by all groups of a shard, so that they do not each match every topic.
+        """
+        self.group_id = group_id
+        self._limits = limits
+        self._new_member_id = new_member_id
+        self._patterns = TopicPatterns() if patterns is None else patterns
+        self._state = ConsumerState(group_id)
+        self._revision: int | None = None
+        """Of the topics this group was last held against."""
+        self._sessions: dict[str, int] = {}
+        """When each member is given up."""
+        self._revoking: dict[str, int] = {}
+        """Since when members have been asked to let go of partitions."""
+        self._alarm: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._state.members
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what members say of themselves."""
+        return self._state.size_bytes
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether nothing is left of it: it was deleted, or never had a member."""
+        return self._state.is_blank
+
+    @property
+    def state(self) -> str:
+        state = self._state
+        if not state.members:
+            return "Dead" if state.is_blank else "Empty"
+        if state.target_epoch is None or state.epoch > state.target_epoch:
+            return "Assigning"
+        for member_id in state.members:
+            current = state.current(member_id)
+            if current.state != STABLE or current.member_epoch != state.target_epoch:
+                return "Reconciling"
+        return "Stable"
+
+    def heartbeat(
+        self, now: int, request: ConsumerHeartbeat, topics: TopicView, room_bytes: int = _NO_LIMIT
+    ) -> tuple[ConsumerHeartbeatResult, tuple[Entry, ...]]:
+        """Raises PenstockError, before anything has changed: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGEX,
+        GROUP_FULL, UNKNOWN_MEMBER, FENCED_MEMBER_EPOCH, FENCED_INSTANCE or UNRELEASED_INSTANCE."""
+        check_heartbeat(request, self._limits)
+        step = Step(self._state)
+        if request.member_epoch < JOINING:
+            result = self._leave(now, request, topics, step)
+        else:
+            result = self._beat(now, request, topics, step, room_bytes)
+        return result, tuple(step.entries)
+
+    def _beat(
+        self, now: int, request: ConsumerHeartbeat, topics: TopicView, step: Step, room_bytes: int
+    ) -> ConsumerHeartbeatResult:
+        state = self._state
+        departed = self._admit(request)
+        member_id = request.member_id or self._new_member_id()
+        before = state.members.get(departed or member_id)
+        member = member_value(before, request)
+        heard = state.current(departed or member_id)
+        self._check_growth(request, before, member, topics, room_bytes)
+        if departed is not None:
+            self._take_over(step, departed, member_id, member)
+        elif heard.member_epoch == LEAVING_FOR_A_WHILE:
+            step.write(Kind.CONSUMER_CURRENT, heard._replace(member_epoch=0, previous_member_epoch=0), member_id)
+        if state.members.get(member_id) != member:
+            step.write(Kind.CONSUMER_MEMBER, member, member_id)
+        subscribes = before is None or _subscription(before) != _subscription(member)
+        votes = before is None or before.server_assignor != member.server_assignor
+        self._refresh(now, topics, step, subscribes or votes)
+        if state.target_epoch is None or state.epoch > state.target_epoch:
+            self._retarget(topics, step)
+        current = self._reconcile(now, member_id, request, topics if subscribes else None, step)
+        self._sessions[member_id] = now + self._limits.session_timeout_ms
+        self._wake(self._sessions[member_id])
+        may_have_missed_it = request.is_full or request.member_epoch != heard.member_epoch
+        changed = may_have_missed_it or current.assigned_partitions != heard.assigned_partitions
+        return self._result(member_id, current.member_epoch, current.assigned_partitions if changed else None)
+
+    def _result(self, member_id: str, epoch: int, assignment: Assignment | None) -> ConsumerHeartbeatResult:
+        return ConsumerHeartbeatResult(member_id, epoch, self._limits.heartbeat_interval_ms, assignment)
+
+    # --- who may come
+
+    def _admit(self, request: ConsumerHeartbeat) -> str | None:
+        """The id under which a static member that joins was known until it left for a while, if it is another."""
+        if request.member_epoch != JOINING:
+            self._check_epoch(self._find(request.member_id, request.instance_id), request)
+            return None
+        state, member_id = self._state, request.member_id
+        holder = None if request.instance_id is None else state.instances.get(request.instance_id)
+        if holder is not None and holder != member_id:
+            if state.current(holder).member_epoch != LEAVING_FOR_A_WHILE:
+                raise self._error(
+                    Code.UNRELEASED_INSTANCE,
+                    f"instance {request.instance_id!r} is member {holder!r}, which has not left",
+                    "wait until it has left or its session has expired, or use another instance id",
+                )
+            if member_id in state.members:
+                raise self._error(
+                    Code.INVALID_REQUEST,
+                    f"member {member_id!r} is another member than instance {request.instance_id!r}",
+                )
+            return holder
+        if member_id not in state.members and len(state.members) >= self._limits.max_size:
+            raise self._error(Code.GROUP_FULL, f"it has {len(state.members)} members, as many as a group can have")
+        return None
+
+    def _find(self, member_id: str, instance_id: str | None) -> str:
+        if instance_id is not None:
+            holder = self._state.instances.get(instance_id)
+            if holder is None:
+                raise self._error(Code.UNKNOWN_MEMBER, f"instance {instance_id!r} is not in it")
+            if holder != member_id:
+                raise self._error(
+                    Code.FENCED_INSTANCE, f"instance {instance_id!r} is member {holder!r} now, not {member_id!r}"
+                )
+        elif member_id not in self._state.members:
+            raise self._error(Code.UNKNOWN_MEMBER, f"member {member_id!r} is not in it")
+        return member_id
+
+    def _check_epoch(self, member_id: str, request: ConsumerHeartbeat) -> None:
+        current = self._state.current(member_id)
+        if request.member_epoch == current.member_epoch or (
+            request.member_epoch == current.previous_member_epoch
+            and is_part_of(request.topic_partitions, current.assigned_partitions)
+        ):
+            return
+        raise self._error(
+            Code.FENCED_MEMBER_EPOCH,
+            f"member {member_id!r} came with epoch {request.member_epoch} and has epoch {current.member_epoch}",
+            "give up all partitions and join again",
+        )
+
+    def _check_growth(
+        self,
+        request: ConsumerHeartbeat,
+        before: ConsumerMemberValue | None,
+        member: ConsumerMemberValue,
+        topics: TopicView,
+        room_bytes: int,
+    ) -> None:
+        if before is not None and member == before:
+            return
+        regex = member.subscribed_topic_regex
+        if regex is not None and regex not in self._state.regexes:
+            self._patterns.check(regex, topics)
+        size, limits = size_bytes(member), self._limits
+        if size > limits.max_member_bytes:
+            raise self._error(
+                Code.INVALID_REQUEST,
+                f"member {request.member_id!r} describes itself in {size} bytes, {limits.max_member_bytes} are allowed",
+            )
+        growth = size - (size_bytes(before) if before is not None else 0)
+        total = self._state.size_bytes + growth
+        if growth > room_bytes:
+            raise self._error(
+                Code.GROUP_FULL,
+                f"member {request.member_id!r} describes itself in {size} bytes; all groups have room for {room_bytes}",
+            )
+        if total > limits.max_group_bytes:
+            raise self._error(
+                Code.GROUP_FULL,
+                f"its members would describe themselves in {total} bytes, {limits.max_group_bytes} are allowed",
+            )
+
+    def check_commit(self, now: int, member_id: str, member_epoch: int, instance_id: str | None) -> None:
+        """Whether a member may commit offsets; somebody who is no member may, while there is none.
+
+        Raises:
+            PenstockError: UNKNOWN_MEMBER or STALE_MEMBER_EPOCH.
+        """
+        if member_epoch < 0 and not self._state.members:
+            return
+        if member_id not in self._state.members:
+            shown = "" if instance_id is None else f" (instance {instance_id!r})"
+            raise self._error(Code.UNKNOWN_MEMBER, f"member {member_id!r}{shown} is not in it")
+        epoch = self._state.current(member_id).member_epoch
+        if member_epoch != epoch:
+            raise self._error(
+                Code.STALE_MEMBER_EPOCH,
+                f"member {member_id!r} commits at epoch {member_epoch} and has epoch {epoch}",
+                "commit again after the next heartbeat",
+            )
+
+    # --- who comes and goes
+
+    def _take_over(self, step: Step, departed: str, member_id: str, member: ConsumerMemberValue) -> None:
+        """A static member comes back under another id: all that was the old one's is the new one's."""
+        target, current = self._state.targets.get(departed, ()), self._state.current(departed)
+        self._forget(departed)
+        step.remove_member(departed)
+        step.write(Kind.CONSUMER_MEMBER, member, member_id)
+        step.write(Kind.CONSUMER_TARGET, TargetValue(target), member_id)
+        step.write(Kind.CONSUMER_CURRENT, current._replace(member_epoch=0, previous_member_epoch=0), member_id)
+
+    def _leave(self, now: int, request: ConsumerHeartbeat, topics: TopicView, step: Step) -> ConsumerHeartbeatResult:
+        member_id = self._find(request.member_id, request.instance_id)
+        if request.member_epoch == LEAVING_FOR_A_WHILE:
+            current = self._state.current(member_id)
+            left = current._replace(member_epoch=LEAVING_FOR_A_WHILE, state=STABLE, partitions_pending_revocation=())
+            if left != current:
+                step.write(Kind.CONSUMER_CURRENT, left, member_id)
+                self._revoking.pop(member_id, None)
+                self._sessions[member_id] = now + self._limits.session_timeout_ms
+        else:
+            self._remove(now, (member_id,), topics, step)
+        return self._result(member_id, request.member_epoch, None)
+
+    def leave(
+        self, now: int, members: Sequence[LeavingMember], topics: TopicView
+    ) -> tuple[tuple[LeaveResult, ...], tuple[Entry, ...]]:
+        """Removes members, each on its own: by member id, or static ones by instance id alone."""
+        results, leaving = [], []
+        for member in members:
+            error = None
+            try:
+                leaving.append(self._find_leaving(member))
+            except PenstockError as refused:
+                error = refused
+            results.append(LeaveResult(member.member_id, member.group_instance_id, error))
+        step = Step(self._state)
+        if leaving:
+            self._remove(now, tuple(dict.fromkeys(leaving)), topics, step)
+        return tuple(results), tuple(step.entries)
+
+    def _find_leaving(self, member: LeavingMember) -> str:
+        member_id = member.member_id
+        if member.group_instance_id is not None and not member_id:
+            member_id = self._state.instances.get(member.group_instance_id, "")
+        return self._find(member_id, member.group_instance_id)
+
+    def _remove(self, now: int, member_ids: Sequence[str], topics: TopicView, step: Step) -> None:
+        for member_id in member_ids:
+            self._forget(member_id)
+            step.remove_member(member_id)
+        self._refresh(now, topics, step, True)
+        if not self._state.members:  # nobody is left whose heartbeat would make the target catch up
+            step.write(Kind.CONSUMER_TARGET_EPOCH, TargetEpochValue(self._state.epoch))
+
+    def _forget(self, member_id: str) -> None:
+        self._sessions.pop(member_id, None)
+        self._revoking.pop(member_id, None)
+
+    def delete(self) -> tuple[Entry, ...]:
+        """Raises PenstockError NON_EMPTY_GROUP."""
+        if self._state.members:
+            raise self._error(Code.NON_EMPTY_GROUP, f"it has {len(self._state.members)} members")
+        step = Step(self._state)
+        for kind, key, _ in reversed(list(self._state.entries())):
+            step.write(kind, None, *key[1:])
+        return tuple(step.entries)
+
+    # --- what is to be
+
+    def _refresh(self, now: int, topics: TopicView, step: Step, changed: bool) -> None:
+        """Raises the group's epoch if it changed, or if the topics it subscribes to did."""
+        if not changed and topics.revision == self._revision:
+            return
+        self._revision = topics.revision
+        state = self._state
+        wanted = {member.subscribed_topic_regex for member in state.members.values()}
+        for regex in sorted(state.regexes.keys() - wanted):
+            step.write(Kind.CONSUMER_REGEX, None, regex)
+        for regex in sorted(regex for regex in wanted if regex is not None):
+            matched = self._patterns.match(regex, topics)
+            if regex not in state.regexes or state.regexes[regex].topics != matched:
+                step.write(Kind.CONSUMER_REGEX, RegexValue(matched, topics.revision, now), regex)
+        metadata_hash = _hash(self.subscribed_topics(), topics)
+        if changed or metadata_hash != state.metadata_hash:
+            step.write(Kind.CONSUMER_GROUP, ConsumerGroupValue(state.epoch + 1, metadata_hash))
+
+    def _retarget(self, topics: TopicView, step: Step) -> None:
+        state = self._state
+        ids: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}
+        partitions: dict[UUID, int] = {}
+        subscribers = []
+        for member_id, member in sorted(state.members.items()):
+            subscription = _subscription(member)
+            if subscription not in ids:
+                found = [info for name in self._topic_names(member) if (info := topics.get(name)) is not None]
+                partitions.update((info.topic_id, info.partitions) for info in found)
+                ids[subscription] = frozenset(info.topic_id for info in found)
+            target = state.targets.get(member_id, ())
+            subscribers.append(Subscriber(member_id, member.instance_id, ids[subscription], target))
+        targets = ASSIGNORS[self._assignor()](subscribers, partitions)
+        for member_id, target in sorted(targets.items()):
+            if state.targets.get(member_id) != target:
+                step.write(Kind.CONSUMER_TARGET, TargetValue(target), member_id)
+        step.write(Kind.CONSUMER_TARGET_EPOCH, TargetEpochValue(state.epoch))
+
+    def _reconcile(
+        self, now: int, member_id: str, request: ConsumerHeartbeat, subscribed_in: TopicView | None, step: Step
+    ) -> CurrentValue:
+        state = self._state
+        current = state.current(member_id)
+        member = state.members[member_id]
+        subscribed = None
+        if subscribed_in is not None and current.state == UNREVOKED:
+            found = (subscribed_in.get(name) for name in self._topic_names(member))
+            subscribed = frozenset(info.topic_id for info in found if info is not None)
+        assert state.target_epoch is not None
+        following = reconcile(
+            current,
+            state.target_epoch,
+            state.targets.get(member_id, ()),
+            request.topic_partitions,
+            lambda topic_id, partition: state.owner(topic_id, partition) in (None, member_id),
+            subscribed,
+        )
+        if following is not current:
+            step.write(Kind.CONSUMER_CURRENT, following, member_id)
+            if following.state != UNREVOKED:
+                self._revoking.pop(member_id, None)
+            elif current.state != UNREVOKED or current.member_epoch != following.member_epoch:
+                self._revoking[member_id] = now
+        if member_id in self._revoking:
+            self._wake(self._revoking[member_id] + member.rebalance_timeout_ms)
+        return following
+
+    def _assignor(self) -> str:
+        """The one most members ask for; of two the first by name."""
+        votes = Counter(member.server_assignor for member in self._state.members.values() if member.server_assignor)
+        return min(votes, key=lambda name: (-votes[name], name), default=DEFAULT_ASSIGNOR)
+
+    def _topic_names(self, member: ConsumerMemberValue) -> frozenset[str]:
+        regex = member.subscribed_topic_regex
+        matched = self._state.regexes[regex].topics if regex in self._state.regexes else ()
+        return frozenset(member.subscribed_topic_names).union(matched)
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """By name or by regular expression; some may not exist."""
+        members = self._state.members.values()
+        by_name = {member.subscribed_topic_names for member in members}
+        return frozenset().union(*by_name, *(matched.topics for matched in self._state.regexes.values()))
+
+    # --- time
+
+    def next_deadline(self) -> int | None:
+        """When to call `tick` next. Sometimes early: a heartbeat does not look for whose session ends first now."""
+        return self._alarm
+
+    def tick(self, now: int, topics: TopicView) -> tuple[Entry, ...]:
+        """Gives up members that have not been heard of, or have not let go of partitions, for too long."""
+        if self._alarm is None or now < self._alarm:
+            return ()
+        deadlines = {member_id: self._deadline(member_id) for member_id in self._state.members}
+        late = [member_id for member_id, at in deadlines.items() if at <= now]
+        self._alarm = min((at for at in deadlines.values() if at > now), default=None)
+        step = Step(self._state)
+        if late:
+            self._remove(now, late, topics, step)
+        return tuple(step.entries)
+
+    def _deadline(self, member_id: str) -> int:
+        session = self._sessions[member_id]
+        if member_id not in self._revoking:
+            return session
+        return min(session, self._revoking[member_id] + self._state.members[member_id].rebalance_timeout_ms)
+
+    def _wake(self, at: int) -> None:
+        if self._alarm is None or at < self._alarm:
+            self._alarm = at
+
+    # --- records and descriptions
+
+    def replay(self, entry: Entry, now: int) -> None:
+        """Applies a record from the log; everybody in it was heard of `now`."""
+        self._state.apply(entry)
+        if entry.kind is Kind.CONSUMER_MEMBER:
+            if entry.value is None:
+                self._forget(entry.key[1])
+            else:
+                self._sessions[entry.key[1]] = now + self._limits.session_timeout_ms
+        elif entry.kind is Kind.CONSUMER_CURRENT:
+            if entry.value is not None and entry.value.state == UNREVOKED:
+                self._revoking[entry.key[1]] = now
+            else:
+                self._revoking.pop(entry.key[1], None)
+        self._wake(now)
+
+    def dump(self) -> Iterator[Entry]:
+        return self._state.entries()
+
+    def describe(self, topics: TopicView) -> ConsumerDescription:
+        state = self._state
+        members = []
+        for member_id, member in sorted(state.members.items()):
+            current = state.current(member_id)
+            members.append(
+                ConsumerMemberDescription(
+                    member_id,
+                    member.instance_id,
+                    member.rack_id,
+                    current.member_epoch,
+                    member.client_id,
+                    member.client_host,
+                    member.subscribed_topic_names,
+                    member.subscribed_topic_regex,
+                    _describe(current.assigned_partitions, topics),
+                    _describe(state.targets.get(member_id, ()), topics),
+                )
+            )
+        return ConsumerDescription(
+            self.group_id, self.state, state.epoch, state.target_epoch or 0, self._assignor(), tuple(members)
+        )
+
+    def _error(self, code: Code, text: str, help_text: str = "") -> PenstockError:
+        return PenstockError(code, f"group {self.group_id!r}: {text}", help=help_text)
+
+
+def _subscription(member: ConsumerMemberValue) -> tuple[tuple[str, ...], str | None]:
+    return member.subscribed_topic_names, member.subscribed_topic_regex
+
+
+def _describe(assignment: Assignment, topics: TopicView) -> tuple[DescribedPartitions, ...]:
+    """Without topics that have been deleted: they have no name any more."""
+    named = ((topics.get_by_id(topic_id), topic_id, numbers) for topic_id, numbers in assignment)
+    return tuple(
+        DescribedPartitions(topic_id, info.name, numbers) for info, topic_id, numbers in named if info is not None
+    )
+
+
+def _hash(names: frozenset[str], topics: TopicView) -> int:
+    """Another number when one of the topics comes, goes or grows; the same in every process."""
+    digest = blake2b(digest_size=8)
+    known = [info for name in sorted(names) if (info := topics.get(name)) is not None]
+    for name, topic_id, partitions in known:
+        digest.update(b"%s\0%s%d\0" % (name.encode(), topic_id.bytes, partitions))
+    return int.from_bytes(digest.digest(), "big", signed=True) if known else 0

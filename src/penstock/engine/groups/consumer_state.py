@@ -1,0 +1,174 @@
+"""What a consumer group remembers: the records it has written, the last of each key, and what follows from them.
+
+The group changes it only by writing records, so what it is after a restart is what it was before.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+from penstock.engine.coordination.schemas import (
+    ConsumerGroupValue,
+    ConsumerMemberValue,
+    CurrentValue,
+    Entry,
+    Kind,
+    RegexValue,
+    TargetEpochValue,
+    TargetValue,
+)
+from penstock.engine.groups.assignors import Assignment
+from penstock.engine.groups.consumer_requests import size_bytes
+from penstock.engine.groups.reconciliation import STABLE
+
+_NEW = CurrentValue(0, 0, STABLE, (), ())
+
+
+class ConsumerState:
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.group: ConsumerGroupValue | None = None
+        self.target_epoch: int | None = None
+        self.members: dict[str, ConsumerMemberValue] = {}
+        self.targets: dict[str, Assignment] = {}
+        self.regexes: dict[str, RegexValue] = {}
+        self.instances: dict[str, str] = {}
+        """Which member a static member's instance id stands for."""
+        self.size_bytes = 0
+        """Of what all members say of themselves."""
+        self._currents: dict[str, CurrentValue] = {}
+        self._owners: dict[UUID, dict[int, str]] | None = None
+
+    @property
+    def epoch(self) -> int:
+        return self.group.epoch if self.group is not None else 0
+
+    @property
+    def metadata_hash(self) -> int:
+        return self.group.metadata_hash if self.group is not None else 0
+
+    @property
+    def is_blank(self) -> bool:
+        kept = (self.members, self.regexes, self.targets, self._currents)
+        return self.group is None and self.target_epoch is None and not any(kept)
+
+    def current(self, member_id: str) -> CurrentValue:
+        return self._currents.get(member_id, _NEW)
+
+    def owner(self, topic_id: UUID, partition: int) -> str | None:
+        """Who has a partition, or has been told to let go of it and has not said that it did."""
+        if self._owners is None:  # only now: a compacted log may be between two truths until it is read to its end
+            self._owners = {}
+            for member_id, current in self._currents.items():
+                self._own(member_id, current)
+        return self._owners.get(topic_id, {}).get(partition)
+
+    def _own(self, member_id: str, current: CurrentValue) -> None:
+        assert self._owners is not None
+        for topic_id, numbers in _all_of(current):
+            self._owners.setdefault(topic_id, {}).update(dict.fromkeys(numbers, member_id))
+
+    def _disown(self, member_id: str, current: CurrentValue) -> None:
+        assert self._owners is not None
+        for topic_id, numbers in _all_of(current):
+            owners = self._owners.get(topic_id, {})
+            for number in numbers:
+                if owners.get(number) == member_id:
+                    del owners[number]
+            if not owners:
+                self._owners.pop(topic_id, None)
+
+    def apply(self, entry: Entry) -> None:
+        kind, value = entry.kind, entry.value
+        if kind is Kind.CONSUMER_GROUP:
+            self.group = value
+        elif kind is Kind.CONSUMER_TARGET_EPOCH:
+            self.target_epoch = None if value is None else value.assignment_epoch
+        elif kind is Kind.CONSUMER_MEMBER:
+            self._put_member(entry.key[1], value)
+        elif kind is Kind.CONSUMER_TARGET:
+            _put(self.targets, entry.key[1], None if value is None else value.topic_partitions)
+        elif kind is Kind.CONSUMER_CURRENT:
+            self._put_current(entry.key[1], value)
+        elif kind is Kind.CONSUMER_REGEX:
+            _put(self.regexes, entry.key[1], value)
+        else:
+            raise AssertionError(f"{kind.name} is no record of a consumer group")
+
+    def _put_member(self, member_id: str, value: ConsumerMemberValue | None) -> None:
+        before = self.members.get(member_id)
+        if before is not None:
+            self.size_bytes -= size_bytes(before)
+            if before.instance_id is not None and self.instances.get(before.instance_id) == member_id:
+                del self.instances[before.instance_id]
+        if value is not None:
+            self.size_bytes += size_bytes(value)
+            if value.instance_id is not None:
+                self.instances[value.instance_id] = member_id
+        _put(self.members, member_id, value)
+
+    def _put_current(self, member_id: str, value: CurrentValue | None) -> None:
+        if self._owners is not None:
+            self._disown(member_id, self.current(member_id))
+            if value is not None:
+                self._own(member_id, value)
+        _put(self._currents, member_id, value)
+
+    def entries(self) -> Iterator[Entry]:
+        """What it is now, to be taken at leisure: changes made meanwhile are not in it."""
+        epoch = None if self.target_epoch is None else TargetEpochValue(self.target_epoch)
+        one_by_one = (
+            _entries(Kind.CONSUMER_MEMBER, self.group_id, self.members.copy()),
+            _entries(Kind.CONSUMER_REGEX, self.group_id, self.regexes.copy()),
+            _entry(Kind.CONSUMER_GROUP, self.group_id, self.group),
+            _entries(Kind.CONSUMER_TARGET, self.group_id, self.targets.copy(), TargetValue),
+            _entry(Kind.CONSUMER_TARGET_EPOCH, self.group_id, epoch),
+            _entries(Kind.CONSUMER_CURRENT, self.group_id, self._currents.copy()),
+        )
+        return chain.from_iterable(one_by_one)
+
+
+class Step:
+    """Records of one step, each applied when it is written."""
+
+    __slots__ = ("_state", "entries")
+
+    def __init__(self, state: ConsumerState) -> None:
+        self._state = state
+        self.entries: list[Entry] = []
+
+    def write(self, kind: Kind, value: Any, *of: str) -> None:
+        """Args:
+        of: the member or the regular expression it is about, if it is not about the group.
+        """
+        entry = Entry(kind, (self._state.group_id, *of), value)
+        self._state.apply(entry)
+        self.entries.append(entry)
+
+    def remove_member(self, member_id: str) -> None:
+        """In this order, so that whoever reads up to here never finds a partition owned by a stranger."""
+        for kind in (Kind.CONSUMER_CURRENT, Kind.CONSUMER_TARGET, Kind.CONSUMER_MEMBER):
+            self.write(kind, None, member_id)
+
+
+def _entry(kind: Kind, group_id: str, value: Any) -> Iterable[Entry]:
+    return () if value is None else (Entry(kind, (group_id,), value),)
+
+
+def _entries(
+    kind: Kind, group_id: str, table: Mapping[str, Any], make: Callable[[Any], Any] = lambda value: value
+) -> Iterator[Entry]:
+    return (Entry(kind, (group_id, key), make(value)) for key, value in table.items())
+
+
+def _all_of(current: CurrentValue) -> Iterable[tuple[UUID, tuple[int, ...]]]:
+    yield from current.assigned_partitions
+    yield from current.partitions_pending_revocation
+
+
+def _put(table: dict[str, Any], key: str, value: Any) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value

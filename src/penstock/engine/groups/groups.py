@@ -1,0 +1,203 @@
+"""Groups as the doors see them: asks the shard a group lives in. All verbs raise PenstockError."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple
+
+from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC
+from penstock.engine.coordination.outcome import Outcome, Token
+from penstock.engine.coordination.shard import InTransaction, Shard, Step, Surroundings
+from penstock.engine.coordination.shards import Shards, TopicMaker
+from penstock.engine.groups.classic_requests import (
+    ClassicDescription,
+    GroupLimits,
+    HeartbeatRequest,
+    JoinRequest,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
+from penstock.engine.groups.consumer_requests import (
+    ConsumerDescription,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+    ConsumerLimits,
+)
+from penstock.engine.groups.machine import GroupListing, GroupMachine
+from penstock.engine.groups.member_room import MemberRoom, Share
+from penstock.engine.groups.offsets import (
+    CommitRequest,
+    FetchedOffsets,
+    FetchRequest,
+    Results,
+    Spot,
+    TransactionalCommit,
+)
+from penstock.engine.groups.retention import RETENTION_MS
+from penstock.engine.groups.topic_view import EngineTopics
+from penstock.engine.partition import Partition
+from penstock.engine.topics import Topics
+from penstock.errors import Code, PenstockError
+from penstock.observe.logs import get_logger
+from penstock.ports.randomness import Randomness, new_uuid
+
+log_ = get_logger("groups")
+
+_LONGEST_ID = 1024  # in characters; it is the key of every record of the group, and kept in memory
+
+
+class GroupSettings(NamedTuple):
+    classic: GroupLimits = GroupLimits()
+    consumer: ConsumerLimits = ConsumerLimits()
+    offsets_retention_ms: int = RETENTION_MS
+
+
+class Groups:
+    def __init__(
+        self,
+        around: Surroundings,
+        topics: Topics,
+        make_topic: TopicMaker,
+        randomness: Randomness,
+        settings: GroupSettings | None = None,
+    ) -> None:
+        self._around = around
+        self._settings = settings or GroupSettings()
+        self._view = EngineTopics(topics)
+        self._randomness = randomness
+        self._room = MemberRoom()
+        self.shards = Shards(OFFSETS_TOPIC, make_topic, self._make_shard)
+
+    def _make_shard(self, partition: Partition) -> Shard[GroupMachine]:
+        return Shard(partition, self._around, partial(self._make_machine, self._room.share()))
+
+    def _make_machine(self, room: Share, now: int) -> GroupMachine:
+        settings = self._settings
+        return GroupMachine(
+            now,
+            new_id=lambda: str(new_uuid(self._randomness)),
+            topics=self._view,
+            classic_limits=settings.classic,
+            consumer_limits=settings.consumer,
+            retention_ms=settings.offsets_retention_ms,
+            room=room,
+        )
+
+    async def _ask(self, group_id: str, step: Step[GroupMachine], written_in: InTransaction | None = None) -> Any:
+        if len(group_id) > _LONGEST_ID:
+            raise PenstockError(
+                Code.INVALID_GROUP_ID, f"a group id of {len(group_id)} characters; allowed: {_LONGEST_ID}"
+            )
+        return await (await self.shards.of(group_id)).ask(step, written_in)
+
+    # --- members
+
+    async def join(self, request: JoinRequest) -> JoinResult:
+        result: JoinResult = await self._ask(request.group_id, lambda m, now, token: m.join(now, token, request))
+        return result
+
+    async def sync(self, request: SyncRequest) -> SyncResult:
+        result: SyncResult = await self._ask(request.group_id, lambda m, now, token: m.sync(now, token, request))
+        return result
+
+    async def heartbeat(self, request: HeartbeatRequest) -> None:
+        await self._ask(request.group_id, lambda m, now, token: m.heartbeat(now, token, request))
+
+    async def leave(self, group_id: str, members: tuple[LeavingMember, ...]) -> tuple[LeaveResult, ...]:
+        result: tuple[LeaveResult, ...] = await self._ask(
+            group_id, lambda m, now, token: m.leave(now, token, group_id, members)
+        )
+        return result
+
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
+        result: ConsumerHeartbeatResult = await self._ask(
+            request.group_id, lambda m, now, token: m.consumer_heartbeat(now, token, request)
+        )
+        return result
+
+    # --- offsets
+
+    async def commit(self, request: CommitRequest) -> Results:
+        result: Results = await self._ask(request.group_id, lambda m, now, token: m.commit(now, token, request))
+        return result
+
+    async def commit_in_transaction(self, request: TransactionalCommit, check: Callable[[], None]) -> Results:
+        """Args:
+        check: raises PenstockError if the transaction has ended meanwhile; made when nothing can come in between.
+        """
+
+        def step(machine: GroupMachine, now: int, token: Token) -> Outcome:
+            check()
+            return machine.commit_in_transaction(now, token, request)
+
+        identity = InTransaction(request.producer_id, request.producer_epoch)
+        result: Results = await self._ask(request.group_id, step, identity)
+        return result
+
+    async def fetch(self, request: FetchRequest) -> FetchedOffsets:
+        result: FetchedOffsets = await self._ask(request.group_id, lambda m, now, token: m.fetch(now, token, request))
+        return result
+
+    async def delete_offsets(self, group_id: str, spots: Iterable[Spot]) -> Results:
+        result: Results = await self._ask(group_id, lambda m, now, token: m.delete_offsets(now, token, group_id, spots))
+        return result
+
+    async def topic_deleted(self, name: str) -> None:
+        """Forget what was committed for a topic that is gone; a shard that cannot do it now keeps it."""
+        for shard in self.shards:
+            try:
+                while await _forget_some(shard, name):
+                    pass
+            except PenstockError as error:
+                log_.warning("offsets of a deleted topic stay", topic=name, error=str(error), help=error.help)
+
+    def on_marker(self, index: int, producer_id: int, committed: bool) -> None:
+        """The marker of a transaction was appended to a partition of the offsets' topic."""
+        shard = self.shards.at(index)
+        if shard is not None:
+            shard.marker(producer_id, committed)
+
+    # --- administration
+
+    async def describe_classic(self, group_id: str) -> ClassicDescription:
+        result: ClassicDescription = await self._ask(
+            group_id, lambda m, now, token: m.describe_classic(now, token, group_id)
+        )
+        return result
+
+    async def describe_consumer(self, group_id: str) -> ConsumerDescription:
+        result: ConsumerDescription = await self._ask(
+            group_id, lambda m, now, token: m.describe_consumer(now, token, group_id)
+        )
+        return result
+
+    async def delete(self, group_id: str) -> None:
+        await self._ask(group_id, lambda m, now, token: m.delete(now, token, group_id))
+
+    async def list(self, states: frozenset[str], types: frozenset[str]) -> list[GroupListing]:
+        found: list[GroupListing] = []
+        for shard in self.shards:
+            found += await shard.ask(lambda m, now, token: m.list_groups(now, token, states, types))
+        return found
+
+
+async def _forget_some(shard: Shard[GroupMachine], topic: str) -> bool:
+    """Whether there was anything left to forget; others had their turn meanwhile. Raises PenstockError."""
+    machine, found = await shard.machine(), False
+
+    def step(machine: GroupMachine, now: int) -> Outcome:
+        nonlocal found
+        outcome = machine.topic_deleted(topic)
+        found = bool(outcome.records)
+        return outcome
+
+    shard.step(step)
+    if shard.loaded is not machine:  # nothing was written, and trying again at once would not help
+        raise PenstockError(
+            Code.COORDINATOR_NOT_AVAILABLE, f"{shard.partition.topic}-{shard.partition.index} cannot be written"
+        )
+    await asyncio.sleep(0)
+    return found

@@ -1,0 +1,459 @@
+"""The groups of one shard: finds the group a request is for, and what happens between groups and offsets.
+
+A group id is one of three things. A *classic* or a *consumer* group has, or had, members; a *simple* one has only
+offsets, committed without membership, and is looked at as an empty classic group. An empty group becomes another kind
+when the first member of that kind comes; its offsets stay.
+
+Every verb is a step: `verb(now, token, …)` raises PenstockError and has changed nothing, or returns an `Outcome` with a
+`Reply(token, result)`, for joins and syncs perhaps that of a later step.
+
+Every ten minutes a sweep takes expired offsets (`retention.py`) and empty groups without offsets away. When a consumer
+group became empty is not in the log, so after a start that counts from there.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from penstock.engine.coordination.deadlines import Deadlines
+from penstock.engine.coordination.outcome import Outcome, Reply, Token
+from penstock.engine.coordination.schemas import Entry, Kind
+from penstock.engine.groups.classic import CONSUMER, ClassicGroup
+from penstock.engine.groups.classic_requests import (
+    GroupLimits,
+    HeartbeatRequest,
+    JoinRequest,
+    LeavingMember,
+    SyncRequest,
+)
+from penstock.engine.groups.consumer import ConsumerGroup, TopicView
+from penstock.engine.groups.consumer_requests import ConsumerHeartbeat, ConsumerLimits
+from penstock.engine.groups.member_room import MemberRoom, Share
+from penstock.engine.groups.offsets import (
+    CommitRequest,
+    FetchRequest,
+    Offsets,
+    Spot,
+    TransactionalCommit,
+)
+from penstock.engine.groups.retention import RETENTION_MS, Group, expired, reads
+from penstock.engine.groups.topic_patterns import TopicPatterns
+from penstock.errors import Code, PenstockError
+
+CLASSIC = "classic"
+MAX_GROUPS = 10_000  # in one shard, with members and again with offsets: ids are made up by clients
+SWEEP_MS = 10 * 60 * 1000  # Kafka's offsets.retention.check.interval.ms
+_OFFSETS_PER_TICK = 10_000  # looked at: 5 ms for which all others wait
+_BYTES_PER_NAME = 8  # of topics members read, at least: what they read is looked at with their offsets
+_RECORDS_PER_STEP = 1_000  # they are one batch
+
+
+class GroupListing(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+    """"classic" or "consumer"."""
+
+
+class GroupMachine:
+    """Args:
+    now: the time of its beginning.
+    new_id: makes the unique part of a member id.
+    topics: the topics there are.
+    room: this shard's part of the room all members share.
+    """
+
+    def __init__(
+        self,
+        now: int,
+        new_id: Callable[[], str],
+        topics: TopicView,
+        *,
+        classic_limits: GroupLimits | None = None,
+        consumer_limits: ConsumerLimits | None = None,
+        offsets: Offsets | None = None,
+        retention_ms: int = RETENTION_MS,
+        max_groups: int = MAX_GROUPS,
+        room: Share | None = None,
+    ) -> None:
+        self._new_id = new_id
+        self._topics = topics
+        self._classic_limits = classic_limits or GroupLimits()
+        self._consumer_limits = consumer_limits or ConsumerLimits()
+        self._offsets = offsets or Offsets()
+        self._retention_ms = retention_ms
+        self._max_groups = max_groups
+        self._room = room or MemberRoom().share()
+        self._room.clear()
+        self._groups: dict[str, Group] = {}
+        self._empty_since: dict[str, int] = {}
+        """Of consumer groups; classic ones know it themselves."""
+        self._deadlines = Deadlines()
+        self._patterns = TopicPatterns()
+        self._next_sweep = now + SWEEP_MS
+        self._unswept: list[str] = []
+
+    # --- members
+
+    def join(self, now: int, token: Token, request: JoinRequest) -> Outcome:
+        group = self._groups.get(request.group_id)
+        replaced = None
+        if isinstance(group, ConsumerGroup):
+            if not group.is_empty:
+                raise PenstockError(
+                    Code.INCONSISTENT_PROTOCOL,
+                    f"group {request.group_id!r} is a consumer group with members; a classic member cannot join it",
+                    help="stop its members first, or set group.protocol=consumer",
+                )
+            replaced, group = group, None
+        if group is None:
+            if request.member_id:
+                raise self._unknown_member(request.group_id, request.member_id)
+            self._check_room(request.group_id)
+            group = self._blank(request.group_id)
+        outcome = group.join(now, token, request, self._room.left_bytes)
+        taken_back = replaced.delete() if replaced is not None else ()
+        self._groups[request.group_id] = group
+        self._settle(group, now)
+        return Outcome(tuple(taken_back)) + outcome
+
+    def sync(self, now: int, token: Token, request: SyncRequest) -> Outcome:
+        group = self._classic(request.group_id, request.member_id)
+        outcome = group.sync(now, token, request, self._room.left_bytes)
+        self._settle(group, now)
+        return outcome
+
+    def heartbeat(self, now: int, token: Token, request: HeartbeatRequest) -> Outcome:
+        group = self._classic(request.group_id, request.member_id)
+        group.heartbeat(now, request)
+        self._settle(group, now)
+        return _answer(token, None)
+
+    def leave(self, now: int, token: Token, group_id: str, members: tuple[LeavingMember, ...]) -> Outcome:
+        """Members of either kind; administrators remove those of consumer groups like this, too."""
+        group = self._groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            results, entries = group.leave(now, members, self._topics)
+            outcome = Outcome(entries)
+        else:
+            group = self._classic(group_id, members[0].member_id if members else "")
+            results, outcome = group.leave(now, members)
+        self._settle(group, now)
+        return outcome + _answer(token, results)
+
+    def consumer_heartbeat(self, now: int, token: Token, request: ConsumerHeartbeat) -> Outcome:
+        group = self._groups.get(request.group_id)
+        replaced = None
+        if isinstance(group, ClassicGroup):
+            if not group.is_empty or request.member_epoch != 0:
+                raise PenstockError(
+                    Code.GROUP_NOT_FOUND,
+                    f"group {request.group_id!r} is a classic group in state {group.state}, not a consumer group",
+                    help="stop its members first, or set group.protocol=classic",
+                )
+            replaced, group = group, None
+        if group is None:
+            if request.member_epoch != 0:
+                raise self._unknown_group(request.group_id)
+            self._check_room(request.group_id)
+            group = self._blank_consumer(request.group_id)
+        result, entries = group.heartbeat(now, request, self._topics, self._room.left_bytes)
+        taken_back = replaced.delete() if replaced is not None else ()
+        self._groups[request.group_id] = group
+        self._settle(group, now)
+        return Outcome((*taken_back, *entries), (Reply(token, result),))
+
+    # --- offsets
+
+    def commit(self, now: int, token: Token, request: CommitRequest) -> Outcome:
+        """Answered with what became of each partition: None, or a PenstockError."""
+        group = self._find(request.group_id)
+        if group is None:
+            if request.generation >= 0:
+                if request.knows_epochs:
+                    raise self._unknown_group(request.group_id)
+                raise self._unknown_generation(request.group_id, request.generation)
+            self._check_room(request.group_id)
+        else:
+            group.check_commit(now, request.member_id, request.generation, request.group_instance_id)
+            if isinstance(group, ConsumerGroup) and not group.is_empty and not request.knows_epochs:
+                raise PenstockError(
+                    Code.UNSUPPORTED_VERSION,
+                    f"member {request.member_id!r} of consumer group {request.group_id!r} commits in a version that "
+                    "has no member epochs",
+                    help="use OffsetCommit 9 or later",
+                )
+        results, entries = self._offsets.commit(request.group_id, request.offsets, now)
+        return Outcome(entries, (Reply(token, results),))
+
+    def commit_in_transaction(self, now: int, token: Token, request: TransactionalCommit) -> Outcome:
+        """As `commit`; its records are to be appended as a transactional batch of the producer."""
+        group = self._find(request.group_id)
+        if group is None:
+            if request.generation >= 0:
+                raise self._unknown_generation(request.group_id, request.generation)
+            self._check_room(request.group_id)
+        elif isinstance(group, ConsumerGroup):
+            try:
+                group.check_commit(now, request.member_id, request.generation, request.group_instance_id)
+            except PenstockError as error:
+                if error.code is not Code.STALE_MEMBER_EPOCH:
+                    raise
+                raise PenstockError(Code.ILLEGAL_GENERATION, str(error), help=error.help) from None
+        else:
+            group.check_commit(
+                now, request.member_id, request.generation, request.group_instance_id, transactional=True
+            )
+        results, entries = self._offsets.commit(request.group_id, request.offsets, now, request.producer_id)
+        return Outcome(entries, (Reply(token, results),))
+
+    def fetch(self, now: int, token: Token, request: FetchRequest) -> Outcome:
+        group = self._groups.get(request.group_id)
+        is_member = request.member_id is not None or request.member_epoch >= 0
+        if isinstance(group, ConsumerGroup) and is_member:
+            group.check_commit(now, request.member_id or "", request.member_epoch, None)
+        fetched = self._offsets.fetch(request.group_id, request.partitions, require_stable=request.require_stable)
+        return _answer(token, fetched)
+
+    def delete_offsets(self, now: int, token: Token, group_id: str, spots: Iterable[Spot]) -> Outcome:
+        """Answered with what became of each partition: None, or a PenstockError."""
+        group = self._known(group_id)
+        if isinstance(group, ClassicGroup) and not group.is_empty and group.protocol_type != CONSUMER:
+            raise PenstockError(
+                Code.NON_EMPTY_GROUP,
+                f"group {group_id!r} has members, and what they read is not known; stop them first",
+            )
+        spots = tuple(spots)
+        is_read = reads(group)
+        results = {
+            spot: PenstockError(Code.GROUP_SUBSCRIBED_TO_TOPIC, f"group {group_id!r} is reading topic {spot[0]!r}")
+            if is_read(spot[0])
+            else None
+            for spot in spots
+        }
+        entries = self._offsets.delete(group_id, [spot for spot in spots if results[spot] is None])
+        return Outcome(entries, (Reply(token, results),))
+
+    def topic_deleted(self, topic: str, at_most: int = _RECORDS_PER_STEP) -> Outcome:
+        """A topic is no more, so what was committed for it means nothing: a new one of that name begins at 0.
+
+        To be repeated until there are no records.
+        """
+        return Outcome(self._offsets.delete_topic(topic, at_most))
+
+    def marker(self, producer_id: int, *, committed: bool) -> None:
+        """The marker of a producer's transaction is in this shard's log."""
+        self._offsets.end(producer_id, committed=committed)
+
+    # --- groups as a whole
+
+    def list_groups(self, now: int, token: Token, states: frozenset[str], types: frozenset[str]) -> Outcome:
+        """Answered with a tuple of GroupListing. Empty filters let all through; case does not matter."""
+        states = frozenset(state.strip().lower() for state in states)
+        types = frozenset(kind.strip().lower() for kind in types)
+        listed = [
+            listing
+            for listing in map(_listing, self._all())
+            if (not states or listing.state.lower() in states) and (not types or listing.group_type in types)
+        ]
+        return _answer(token, tuple(listed))
+
+    def describe_classic(self, now: int, token: Token, group_id: str) -> Outcome:
+        group = self._known(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise PenstockError(Code.GROUP_NOT_FOUND, f"group {group_id!r} is not a classic group")
+        return _answer(token, group.describe())
+
+    def describe_consumer(self, now: int, token: Token, group_id: str) -> Outcome:
+        group = self._known(group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise PenstockError(Code.GROUP_NOT_FOUND, f"group {group_id!r} is not a consumer group")
+        return _answer(token, group.describe(self._topics))
+
+    def delete(self, now: int, token: Token, group_id: str) -> Outcome:
+        group = self._known(group_id)
+        entries = [*group.delete(), *self._offsets.delete(group_id)]
+        self._drop(group_id)
+        return Outcome(entries, (Reply(token, None),))
+
+    # --- time
+
+    def next_deadline(self) -> int:
+        due = self._deadlines.next()
+        return self._next_sweep if due is None else min(due, self._next_sweep)
+
+    def tick(self, now: int) -> Outcome:
+        """What time has brought about; it may be due again at once, so that one tick's records are not too many."""
+        records: list[Entry] = []
+        replies: list[Reply] = []
+        while len(records) < _RECORDS_PER_STEP and (group_id := self._deadlines.pop_due(now)) is not None:
+            group = self._groups[group_id]
+            if isinstance(group, ClassicGroup):
+                outcome = group.tick(now)
+                records += outcome.records
+                replies += outcome.replies
+            else:
+                records += group.tick(now, self._topics)
+            self._settle(group, now)
+        if now >= self._next_sweep and len(records) < _RECORDS_PER_STEP:
+            records += self._sweep(now)
+        return Outcome(records, replies)
+
+    def _sweep(self, now: int) -> list[Entry]:
+        if not self._unswept:
+            self._unswept = [group.group_id for group in self._all()]
+        records: list[Entry] = []
+        looked_at = 0
+        while self._unswept and looked_at < _OFFSETS_PER_TICK and len(records) < _RECORDS_PER_STEP:
+            group_id = self._unswept[-1]
+            looked_at += 1 + self._offsets.count(group_id) + self._room.of(group_id) // _BYTES_PER_NAME
+            taken_back = self._expire(group_id, now)
+            records += taken_back
+            if len(taken_back) < _RECORDS_PER_STEP:  # else there may be more
+                self._unswept.pop()
+        self._next_sweep = now if self._unswept else now + SWEEP_MS
+        return records
+
+    def _expire(self, group_id: str, now: int) -> list[Entry]:
+        group = self._find(group_id)
+        if group is None:
+            return []
+        is_expired = expired(group, now, self._retention_ms, self._since(group))
+        entries = self._offsets.expire(group_id, is_expired, _RECORDS_PER_STEP)
+        if group.is_empty and group_id not in self._offsets and group.next_deadline() is None:
+            entries += group.delete()
+            self._drop(group_id)
+        return entries
+
+    def _since(self, group: Group) -> int:
+        if isinstance(group, ConsumerGroup):
+            return self._empty_since.get(group.group_id, -1)
+        return group.state_since if group.is_empty else -1
+
+    # --- the log
+
+    def replay(self, entry: Entry, log_offset: int, producer_id: int | None, now: int) -> None:
+        """Apply one record from the log; `producer_id` is that of a transactional batch, None for any other."""
+        group_id = entry.key[0]
+        group = self._groups.get(group_id)
+        if entry.kind is Kind.OFFSET:
+            self._offsets.replay(entry, log_offset, producer_id)
+        elif entry.kind is Kind.GROUP:
+            self._replay_classic(entry, group, now)
+        else:
+            self._replay_consumer(entry, group, now)
+
+    def _replay_classic(self, entry: Entry, group: Group | None, now: int) -> None:
+        group_id = entry.key[0]
+        if entry.value is not None:
+            if not isinstance(group, ClassicGroup):
+                group = self._groups[group_id] = self._blank(group_id)
+            group.replay(entry.value, now)
+            self._settle(group, now)
+        elif isinstance(group, ClassicGroup):
+            self._drop(group_id)
+
+    def _replay_consumer(self, entry: Entry, group: Group | None, now: int) -> None:
+        group_id = entry.key[0]
+        if not isinstance(group, ConsumerGroup):
+            if entry.value is None:
+                return  # the end of a group whose beginning is not in the log any more
+            group = self._groups[group_id] = self._blank_consumer(group_id)
+        group.replay(entry, now)
+        if group.is_dead:
+            self._drop(group_id)
+        else:
+            self._settle(group, now)
+
+    def dump(self) -> Iterator[tuple[Entry, int | None]]:
+        """What is durable as records, in the order to be replayed; with the producer of a transaction under way.
+
+        It is copied by the call, and made into records when they are taken, so that this may be done bit by bit.
+        """
+        classic: list[Entry] = []
+        consumer: list[Iterator[Entry]] = []
+        for group in self._groups.values():
+            if isinstance(group, ConsumerGroup):
+                consumer.append(group.dump())
+            elif (entry := group.dump()) is not None:
+                classic.append(entry)
+        groups = ((entry, None) for entry in chain(classic, chain.from_iterable(consumer)))
+        return chain(groups, self._offsets.dump())
+
+    # --- finding groups
+
+    def _all(self) -> Iterator[Group]:
+        yield from self._groups.values()
+        yield from (self._blank(group_id) for group_id in self._offsets.groups() if group_id not in self._groups)
+
+    def _find(self, group_id: str) -> Group | None:
+        group = self._groups.get(group_id)
+        return self._blank(group_id) if group is None and group_id in self._offsets else group
+
+    def _known(self, group_id: str) -> Group:
+        group = self._find(group_id)
+        if group is None:
+            raise self._unknown_group(group_id)
+        return group
+
+    def _classic(self, group_id: str, member_id: str) -> ClassicGroup:
+        group = self._groups.get(group_id)
+        if not isinstance(group, ClassicGroup):
+            raise self._unknown_member(group_id, member_id)
+        return group
+
+    def _blank(self, group_id: str) -> ClassicGroup:
+        return ClassicGroup(group_id, self._new_id, self._classic_limits)
+
+    def _blank_consumer(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._new_id, self._consumer_limits, self._patterns)
+
+    def _settle(self, group: Group, now: int) -> None:
+        """After each step of a group that is in `_groups`."""
+        group_id, deadline = group.group_id, group.next_deadline()
+        if isinstance(group, ConsumerGroup):
+            if group.is_empty:
+                self._empty_since.setdefault(group_id, now)
+            else:
+                self._empty_since.pop(group_id, None)
+        elif group.is_empty and deadline is None and group.dump() is None:
+            self._drop(group_id)  # only ids were given out, and nobody came back with one
+            return
+        self._deadlines.set(group_id, deadline)
+        self._room.put(group_id, group.size_bytes)
+
+    def _drop(self, group_id: str) -> None:
+        self._groups.pop(group_id, None)
+        self._empty_since.pop(group_id, None)
+        self._deadlines.set(group_id, None)
+        self._room.put(group_id, 0)
+
+    def _check_room(self, group_id: str) -> None:
+        if max(len(self._groups), self._offsets.group_count) >= self._max_groups:
+            raise PenstockError(
+                Code.LIMIT_EXCEEDED,
+                f"group {group_id!r} is new, and {self._max_groups} groups are kept with it already",
+                help="delete groups that are not needed",
+            )
+
+    def _unknown_group(self, group_id: str) -> PenstockError:
+        return PenstockError(Code.GROUP_NOT_FOUND, f"group {group_id!r} not found")
+
+    def _unknown_member(self, group_id: str, member_id: str) -> PenstockError:
+        return PenstockError(Code.UNKNOWN_MEMBER, f"group {group_id!r} has no classic member {member_id!r}")
+
+    def _unknown_generation(self, group_id: str, generation: int) -> PenstockError:
+        return PenstockError(
+            Code.ILLEGAL_GENERATION, f"group {group_id!r} has no generation {generation}: it is unknown"
+        )
+
+
+def _answer(token: Token, result: object) -> Outcome:
+    return Outcome(replies=(Reply(token, result),))
+
+
+def _listing(group: Group) -> GroupListing:
+    if isinstance(group, ConsumerGroup):
+        return GroupListing(group.group_id, CONSUMER, group.state, CONSUMER)
+    return GroupListing(group.group_id, group.protocol_type or "", group.state, CLASSIC)

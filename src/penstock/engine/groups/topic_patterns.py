@@ -1,0 +1,84 @@
+"""Which topics a regular expression of a subscription stands for.
+
+A name matches once and for all: when topics come and go only the new names are looked at. One `TopicPatterns` serves
+all groups of a shard.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from penstock.engine.coordination.expressions import Expression
+
+_MOST_PATTERNS = 1024  # kept compiled; one more and the one unused for longest is made again when it is needed
+
+
+class TopicNames(Protocol):
+    @property
+    def revision(self) -> int:
+        """Another number whenever anything about topics has changed."""
+        ...
+
+    def names(self) -> Sequence[str]:
+        """Sorted, without internal topics."""
+        ...
+
+
+class _Pattern:
+    __slots__ = ("_known", "expression", "matched")
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+        self._known: frozenset[str] = frozenset()
+        self.matched: tuple[str, ...] = ()
+
+    def look_at(self, names: frozenset[str]) -> None:
+        if names is self._known:
+            return
+        new = self.expression.matches(names - self._known)
+        gone = self._known - names
+        if new or gone:
+            self.matched = tuple(sorted([name for name in self.matched if name not in gone] + new))
+        self._known = names
+
+
+class TopicPatterns:
+    def __init__(self) -> None:
+        self._patterns: dict[str, _Pattern] = {}
+        self._revision: int | None = None
+        self._names: frozenset[str] = frozenset()
+        self._size_bytes = 0
+
+    def check(self, pattern: str, topics: TopicNames) -> None:
+        """Whether a pattern may be subscribed to; later, with more topics, one that may now is not refused any more.
+
+        Raises:
+            PenstockError: INVALID_REGEX, with RE2's own words, or because it is too much work with so many topics.
+        """
+        self._look_at(topics)
+        self._get(pattern).expression.check_work(len(self._names), self._size_bytes)
+
+    def match(self, pattern: str, topics: TopicNames) -> tuple[str, ...]:
+        """The names, sorted, that the whole of the pattern matches.
+
+        Raises:
+            PenstockError: INVALID_REGEX.
+        """
+        self._look_at(topics)
+        found = self._get(pattern)
+        found.look_at(self._names)
+        return found.matched
+
+    def _look_at(self, topics: TopicNames) -> None:
+        if topics.revision != self._revision:
+            self._names = frozenset(topics.names())
+            self._size_bytes = sum(map(len, self._names))
+            self._revision = topics.revision
+
+    def _get(self, pattern: str) -> _Pattern:
+        found = self._patterns.pop(pattern, None)
+        if found is None:
+            found = _Pattern(Expression(pattern, ascii_only=True))  # as topics' names are
+            if len(self._patterns) >= _MOST_PATTERNS:
+                self._patterns.pop(next(iter(self._patterns)))
+        self._patterns[pattern] = found
+        return found

@@ -1,0 +1,101 @@
+"""Regular expressions of subscriptions: what they match, and what is refused."""
+
+import pytest
+from tests.unit.engine.groups.consumer_world import FakeTopics
+
+from penstock.engine.coordination.expressions import LONGEST_EXPRESSION
+from penstock.engine.groups.topic_patterns import TopicPatterns
+from penstock.errors import Code, PenstockError
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("orders", ("orders",)),
+        ("orders.*", ("orders", "orders.eu", "orders_eu")),
+        ("orders|reorders", ("orders", "reorders")),
+        ("^orders$", ("orders",)),
+        (r"orders\.eu", ("orders.eu",)),
+        ("(?i)ORDERS", ("orders",)),
+        ("(?P<what>re)?orders", ("orders", "reorders")),
+        (r"\pL+", ("orders", "reorders")),
+        (".*", ("orders", "orders.eu", "orders_eu", "reorders")),
+        ("order", ()),
+        ("", ()),
+    ],
+)
+def test_a_pattern_matches_whole_names(pattern, matched) -> None:
+    topics = FakeTopics(**dict.fromkeys(["orders.eu", "orders", "reorders", "orders_eu"], 1))
+    assert TopicPatterns().match(pattern, topics) == matched
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("orders-(", "missing )"),
+        ("(?=orders)", "invalid perl operator"),
+        (r"(a)\1", "invalid escape sequence"),
+        ("a{2000}", "invalid repetition size"),
+        ("((((a{100}){100}){100}){100})", "invalid repetition size"),
+        ("(?:" * 300 + "x" + ")" * 300 + "*" * 900, "bytes"),
+        ("ä" * (LONGEST_EXPRESSION // 2 + 1), f"has {LONGEST_EXPRESSION + 2} bytes"),
+    ],
+)
+def test_a_bad_pattern_is_refused_with_the_reason(pattern, words) -> None:
+    with pytest.raises(PenstockError, match="regular expression") as caught:
+        TopicPatterns().check(pattern, FakeTopics())
+    assert caught.value.code is Code.INVALID_REGEX
+    assert words in str(caught.value)
+
+
+def test_topics_come_and_go() -> None:
+    topics, patterns = FakeTopics(apples=1, pears=1), TopicPatterns()
+    assert patterns.match("p.*", topics) == ("pears",)
+    topics.put("plums", 1)
+    topics.put("avocados", 1)
+    assert patterns.match("p.*", topics) == ("pears", "plums")
+    topics.remove("pears")
+    assert patterns.match("p.*", topics) == ("plums",)
+    topics.put("pears", 1)
+    assert patterns.match("p.*", topics) == ("pears", "plums")
+    assert patterns.match("a.*", topics) == ("apples", "avocados")
+
+
+def test_a_pattern_of_too_much_work_is_refused_only_when_somebody_subscribes() -> None:
+    topics, patterns = FakeTopics(apples=1), TopicPatterns()
+    pattern = "[ab]*a[ab]{100}.*"
+    patterns.check(pattern, topics)
+    for number in range(10_000):
+        topics.put(f"{number}".rjust(50, "a"), 1)
+    with pytest.raises(PenstockError, match=r"too much work: \d+ instructions for 500006 bytes") as caught:
+        patterns.check(pattern, topics)
+    assert caught.value.code is Code.INVALID_REGEX
+    assert len(patterns.match(pattern, topics)) == 0, "whoever has it keeps it"
+
+
+def test_only_new_names_are_looked_at() -> None:
+    """Otherwise each new topic costs every group a look at all of them."""
+    topics = FakeTopics(**{f"t{i}": 1 for i in range(5_000)})
+    patterns = TopicPatterns()
+    looked_at = []
+    patterns.match(".*", topics)
+    pattern = patterns._patterns[".*"]
+    expression = pattern.expression
+
+    class Counting:
+        def matches(self, names: frozenset[str]) -> list[str]:
+            looked_at.extend(names)
+            return expression.matches(names)
+
+    pattern.expression = Counting()
+    topics.put("new", 1)
+    assert len(patterns.match(".*", topics)) == 5_001
+    assert looked_at == ["new"]
+
+
+def test_patterns_kept_are_few() -> None:
+    topics, patterns = FakeTopics(apples=1), TopicPatterns()
+    for number in range(3_000):
+        patterns.match(f"a.*{number}", topics)
+    assert len(patterns._patterns) <= 1024
+    assert patterns.match("a.*s", topics) == ("apples",)
