@@ -10,6 +10,7 @@ _HEAD = Struct(">hhi")
 _I16 = Struct(">h")
 LENGTH_AND_CORRELATION = Struct(">ii")
 _MAX_VARINT_BYTES = 5
+_LONGEST_CLIENT_ID = 250  # in bytes; what is kept of it is shown to people
 
 
 class RequestHead(NamedTuple):
@@ -27,6 +28,12 @@ def decode_head(frame: memoryview) -> RequestHead:
     except StructError:
         raise PeerError(f"request of {len(frame)} bytes has no header") from None
     return RequestHead(api_key, version, correlation_id, _HEAD.size)
+
+
+def decode_client_id(frame: memoryview, position: int) -> str:
+    """What a client calls itself, cut if it is long; empty if it does not. `skip_client_id` has checked the bytes."""
+    length = min(max(_I16.unpack_from(frame, position)[0], 0), _LONGEST_CLIENT_ID)
+    return bytes(frame[position + 2 : position + 2 + length]).decode("utf-8", "replace")
 
 
 def skip_client_id(frame: memoryview, position: int, *, flexible: bool) -> int:

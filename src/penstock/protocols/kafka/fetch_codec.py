@@ -4,6 +4,7 @@ Version notes: 5 log start; 7 sessions; 9 leader epoch; 11 rack, preferred repli
 epoch, diverging epoch; 13 topic ids; 15 replica state moves to a tag; 17 and 18 add tags only followers use.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from penstock.net.connection import Part, PeerError
 from penstock.protocols.kafka.codec import encode_uvarint, read_uvarint, skip_tags
 from penstock.protocols.kafka.fetch_sessions import TopicKey, Wanted
 from penstock.storage.log.segment import FileSlice
+from penstock.storage.log.transactions import AbortedTransaction
 
 FLEXIBLE_FROM = 12
 IDS_FROM = 13
@@ -22,6 +24,7 @@ _I32 = Struct(">i")
 _I64 = Struct(">q")
 _LIMITS = Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
 _SESSION = Struct(">ii")
+_ABORTED = Struct(">qq")  # producer id, first offset
 _ROW = Struct(">ihqq")  # index, error, high watermark, last stable offset
 
 
@@ -48,6 +51,7 @@ class Row(NamedTuple):
     data: FileSlice | None
     diverging: tuple[int, int] | None = None
     """Epoch and end offset where the client's history parts from ours."""
+    aborted: Sequence[AbortedTransaction] = ()
 
 
 class _Cursor:
@@ -171,7 +175,7 @@ def encode(rows: list[Row], version: int, code: int, session_id: int) -> tuple[l
         for row in group:
             _encode_row(out, row, version, flexible)
             if row.data is not None:
-                parts += (bytes(out), row.data)
+                parts += (bytes(out), row.data[:3])
                 size += len(out) + row.data.size
                 out = bytearray()
             if flexible:
@@ -188,7 +192,11 @@ def _encode_row(out: bytearray, row: Row, version: int, flexible: bool) -> None:
     out += _ROW.pack(row.partition_index, row.code, row.high_watermark, row.stable_offset)
     if version >= 5:
         out += _I64.pack(row.log_start)
-    out += b"\x01" if flexible else b"\0\0\0\0"  # no aborted transactions
+    out += encode_uvarint(len(row.aborted) + 1) if flexible else _I32.pack(len(row.aborted))
+    for aborted in row.aborted:
+        out += _ABORTED.pack(aborted.producer_id, aborted.first_offset)
+        if flexible:
+            out += b"\0"
     if version >= 11:
         out += b"\xff\xff\xff\xff"  # no preferred read replica
     size = row.data.size if row.data is not None else 0  # empty, never null: librdkafka takes null for damage

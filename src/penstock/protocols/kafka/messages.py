@@ -145,13 +145,13 @@ _IMPLICIT: dict[str, object] = {
 
 
 class _Reader:
-    __slots__ = ("_data", "_elements", "end", "position")
+    __slots__ = ("_data", "_elements", "_max_elements", "end", "position")
 
-    def __init__(self, data: memoryview, position: int) -> None:
+    def __init__(self, data: memoryview, position: int, max_elements: int) -> None:
         self._data = data
         self.position = position
         self.end = len(data)
-        self._elements = MAX_ELEMENTS
+        self._max_elements = self._elements = max_elements
 
     def message(self, schema: Schema) -> Message:
         values = {field.name: self.field(field, schema.flexible) for field in schema.fields}
@@ -189,7 +189,7 @@ class _Reader:
             raise PeerError(f"{count} elements claimed, {self.end - self.position} bytes left")
         self._elements -= count
         if self._elements < 0:
-            raise PeerError(f"more than {MAX_ELEMENTS} elements in one request")
+            raise PeerError(f"more than {self._max_elements} elements in one message")
         return count
 
     def _value(self, field: Field, flexible: bool) -> Any:
@@ -250,9 +250,9 @@ class _Reader:
         return data
 
 
-def decode(schema: Schema, data: memoryview, position: int = 0) -> Message:
+def decode(schema: Schema, data: memoryview, position: int = 0, *, max_elements: int = MAX_ELEMENTS) -> Message:
     """A message body. Raises `PeerError`. Bytes behind the message are ignored, as Kafka does."""
-    return _Reader(data, position).message(schema)
+    return _Reader(data, position, max_elements).message(schema)
 
 
 # --- encoding

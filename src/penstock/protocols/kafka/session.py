@@ -13,32 +13,52 @@ from penstock.observe.logs import get_logger
 from penstock.observe.stats import RequestStats
 from penstock.ports.clock import Clock
 from penstock.protocols.kafka import errors, fetch_codec
-from penstock.protocols.kafka.codec import decode_head, encode_response_head, skip_client_id
+from penstock.protocols.kafka.codec import decode_client_id, decode_head, encode_response_head, skip_client_id
 from penstock.protocols.kafka.handlers import (
     Api,
+    Caller,
     Context,
     Fields,
     Handle,
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_groups,
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
     list_config_resources,
+    list_groups,
     list_offsets,
+    list_transactions,
     metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 from penstock.protocols.kafka.messages import decode, encode, schema_of
 
@@ -65,6 +85,25 @@ _HANDLERS: tuple[ModuleType, ...] = (
     describe_topic_partitions,
     describe_log_dirs,
     describe_producers,
+    join_group,
+    sync_group,
+    heartbeat,
+    leave_group,
+    consumer_group_heartbeat,
+    consumer_group_describe,
+    offset_commit,
+    offset_fetch,
+    offset_delete,
+    list_groups,
+    describe_groups,
+    delete_groups,
+    add_partitions_to_txn,
+    add_offsets_to_txn,
+    end_txn,
+    txn_offset_commit,
+    write_txn_markers,
+    describe_transactions,
+    list_transactions,
 )
 APIS: tuple[Api, ...] = tuple(module.API for module in _HANDLERS)
 _BY_KEY = {module.API.key: module for module in _HANDLERS}
@@ -135,7 +174,12 @@ class KafkaSession:
             revision = topics.revision
         request = decode(schema, frame, start)
         handler: Handle = module.handle
-        result = handler(self._context, request, version)
+        if module.API.told_caller:
+            host, _, _ = self._connection.peer.rpartition(":")
+            caller = Caller(decode_client_id(frame, position), f"/{host}")  # written as Java writes an address
+            result = handler(self._context, request, version, caller)
+        else:
+            result = handler(self._context, request, version)
         if isinstance(result, dict):
             self._reply(module.API, version, correlation_id, result, answer)
             return

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.engine.partition import Partition
 from penstock.engine.topics import Topic
 from penstock.protocols.kafka import errors
@@ -15,7 +16,7 @@ def describe_topic(context: Context, topic: Topic, partitions: Sequence[Partitio
         "error_code": errors.NONE,
         "name": topic.name,
         "topic_id": topic.topic_id,
-        "is_internal": False,
+        "is_internal": topic.name in INTERNAL_TOPICS,
         "partitions": [
             {
                 "error_code": errors.NONE,

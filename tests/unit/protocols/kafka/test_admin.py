@@ -378,10 +378,11 @@ def test_features_say_which_kafka_this_is_like() -> None:
     async def body(door: Door) -> None:
         client = await door.client()
         answer = await client.ask("api_versions", 4, client_software_name="x", client_software_version="1")
-        (supported,) = answer["supported_features"]
-        (finalized,) = answer["finalized_features"]
-        assert supported["name"] == finalized["name"] == "metadata.version"
-        assert supported["min_version"] <= finalized["max_version_level"] <= supported["max_version"]
+        supported = {row["name"]: row for row in answer["supported_features"]}
+        finalized = {row["name"]: row["max_version_level"] for row in answer["finalized_features"]}
+        assert finalized == {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
+        for name, level in finalized.items():
+            assert supported[name]["min_version"] <= level <= supported[name]["max_version"]
         assert answer["finalized_features_epoch"] >= 0
 
     with_door(body)

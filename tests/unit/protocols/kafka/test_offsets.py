@@ -3,6 +3,7 @@
 import pytest
 from tests.doors.kafka import Client, Door, batch_of, with_door
 
+from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.protocols.kafka.handlers import (
     find_coordinator,
     init_producer_id,
@@ -10,7 +11,7 @@ from penstock.protocols.kafka.handlers import (
     offset_for_leader_epoch,
 )
 
-UNKNOWN_TOPIC, NO_COORDINATOR, UNSUPPORTED, FENCED, UNKNOWN_EPOCH = 3, 15, 35, 74, 75
+UNKNOWN_TOPIC, UNSUPPORTED, INVALID_REQUEST, FENCED, UNKNOWN_EPOCH = 3, 35, 42, 74, 75
 T0 = 1_700_000_000_000
 
 
@@ -105,21 +106,33 @@ def test_producer_ids_are_never_given_twice(version: int) -> None:
             given.append(answer["producer_id"])
         assert len(set(given)) == 20
         assert min(given) >= 0
-        refused = await client.ask("init_producer_id", version, transactional_id="x", transaction_timeout=1)
-        assert (refused["error_code"], refused["producer_id"]) == (UNSUPPORTED, -1)
+        first = await client.ask("init_producer_id", version, transactional_id="x", transaction_timeout=1000)
+        again = await client.ask("init_producer_id", version, transactional_id="x", transaction_timeout=1000)
+        assert first["producer_id"] not in given
+        assert (again["error_code"], again["producer_id"]) == (0, first["producer_id"])
+        assert again["producer_epoch"] == first["producer_epoch"] + 1
 
     with_door(body)
 
 
 @pytest.mark.parametrize("version", range(find_coordinator.API.oldest, find_coordinator.API.newest + 1))
-def test_there_is_no_coordinator_yet(version: int) -> None:
+def test_this_broker_coordinates_groups_and_transactions(version: int) -> None:
     async def body(door: Door) -> None:
         client = await door.client()
-        answer = await client.ask("find_coordinator", version, key="g", coordinator_keys=["g", "h"])
-        if version < 4:
-            assert (answer["error_code"], answer["node_id"]) == (NO_COORDINATOR, -1)
-        else:
-            found = [(each["key"], each["error_code"], each["node_id"]) for each in answer["coordinators"]]
-            assert found == [("g", NO_COORDINATOR, -1), ("h", NO_COORDINATOR, -1)]
+        for key_type, topic in ((0, OFFSETS_TOPIC), (1, TRANSACTIONS_TOPIC)):
+            if version == 0 and key_type:
+                continue
+            answer = await client.ask(
+                "find_coordinator", version, key="g", key_type=key_type, coordinator_keys=["g", "h"]
+            )
+            rows = [answer] if version < 4 else answer["coordinators"]
+            assert {(row["error_code"], row["node_id"]) for row in rows} == {(0, door.context.node_id)}
+            if version >= 4:
+                assert [row["key"] for row in rows] == ["g", "h"]
+            assert door.engine.topics.get(topic) is not None
+        if version >= 1:
+            answer = await client.ask("find_coordinator", version, key="g", key_type=2, coordinator_keys=["g"])
+            row = answer if version < 4 else answer["coordinators"][0]
+            assert (row["error_code"], row["node_id"]) == (INVALID_REQUEST, -1)
 
     with_door(body)

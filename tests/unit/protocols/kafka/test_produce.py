@@ -249,18 +249,6 @@ def test_unknown_names(name: str) -> None:
     with_door(body)
 
 
-def test_no_transactions_yet() -> None:
-    async def body(door: Door) -> None:
-        client = await started(door)
-        values = produce_values(GOOD) | {"transactional_id": "x"}
-        answer = await client.ask("produce", 9, **values)
-        assert answer["responses"][0]["partition_responses"][0]["error_code"] == UNSUPPORTED
-        batch = with_header(GOOD, attributes=0x10, producer_id=1, producer_epoch=0, base_sequence=0)
-        assert (await client.produce(batch))["error_code"] == UNSUPPORTED
-
-    with_door(body)
-
-
 def test_append_time_is_stamped_and_told() -> None:
     async def body(door: Door) -> None:
         client = await started(door, message_timestamp_type="LogAppendTime")

@@ -81,6 +81,19 @@ def test_metadata_by_id() -> None:
     with_door(body)
 
 
+def test_an_id_counts_also_beside_an_empty_name() -> None:
+    """As Java's client asks for topics of a regular expression the broker resolves."""
+
+    async def body(door: Door) -> None:
+        topic = await door.topic()
+        client = await door.client()
+        asked = [{"topic_id": topic.topic_id, "name": ""}, {"topic_id": UUID(int=5), "name": ""}]
+        answer = await client.ask("metadata", 13, topics=asked)
+        assert [(each["error_code"], each["name"]) for each in answer["topics"]] == [(0, "t"), (UNKNOWN_ID, None)]
+
+    with_door(body)
+
+
 def test_two_clients_ask_for_the_same_new_topic() -> None:
     async def body(door: Door) -> None:
         clients = [await door.client() for _ in range(5)]

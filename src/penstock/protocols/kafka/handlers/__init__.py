@@ -20,6 +20,7 @@ Fields = Mapping[str, Any]
 # Authorized operations as bits. There is no access control: everybody may do all that can be done to a thing.
 NO_OPERATIONS: Final = -(1 << 31)
 """Not asked for."""
+GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
@@ -30,12 +31,21 @@ class Api:
     key: Kafka's number of the API.
     name: kio's name of its schema, and our metric label.
     oldest, newest: the versions served.
+    told_caller: whether its handler is told who calls, as a fourth argument.
     """
 
     key: int
     name: str
     oldest: int
     newest: int
+    told_caller: bool = False
+
+
+class Caller(NamedTuple):
+    """Who sent a request: what it calls itself, and where it comes from."""
+
+    client_id: str
+    host: str
 
 
 class Answers:
@@ -89,4 +99,6 @@ class Context:
 
 
 class Handle(Protocol):
-    def __call__(self, context: Context, request: Message, version: int) -> Fields | Awaitable[Fields]: ...
+    def __call__(
+        self, context: Context, request: Message, version: int, *caller: Caller
+    ) -> Fields | Awaitable[Fields]: ...

@@ -3,8 +3,8 @@
 A version too new is answered in version 0's form with UNSUPPORTED_VERSION and the list, so that the client can step
 down (KIP-511). The response header stays at version 0 for ever. Client name and version are checked from 3 on.
 
-Features: `metadata.version` says which Kafka release this broker is like; tools show it. The others are finalized with
-what they switch.
+Features: `metadata.version` says which Kafka release this broker is like; tools show it. `transaction.version` 2 makes
+clients use KIP-890, `group.version` 1 offers KIP-848.
 """
 
 import re
@@ -17,12 +17,15 @@ from penstock.protocols.kafka.messages import Message
 API = Api(18, "api_versions", 0, 4)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE_KEY = 0
-_METADATA_VERSION, _LEVEL = "metadata.version", 30  # Kafka 4.3
-_FEATURES: Fields = {
-    "supported_features": [{"name": _METADATA_VERSION, "min_version": _LEVEL, "max_version": _LEVEL}],
-    "finalized_features_epoch": 0,
-    "finalized_features": [{"name": _METADATA_VERSION, "max_version_level": _LEVEL, "min_version_level": _LEVEL}],
-}
+_LEVELS = {"group.version": 1, "metadata.version": 30, "transaction.version": 2}  # as Kafka 4.3 has them
+_SUPPORTED: list[Fields] = [
+    {"name": name, "min_version": level if name == "metadata.version" else 0, "max_version": level}
+    for name, level in _LEVELS.items()
+]
+_FINALIZED: list[Fields] = [
+    {"name": name, "max_version_level": level, "min_version_level": level} for name, level in _LEVELS.items()
+]
+_KNOWS_ZERO = 4  # before, a feature that may be 0 cannot be read, and is left out (KAFKA-17011)
 
 
 def handle(context: Context, request: Message, version: int) -> Fields:
@@ -32,7 +35,15 @@ def handle(context: Context, request: Message, version: int) -> Fields:
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return {"error_code": errors.INVALID_REQUEST, "api_keys": [], "throttle_time": 0}
-    return {"error_code": errors.NONE, "api_keys": advertised(APIS), "throttle_time": 0, **_FEATURES}
+    supported = [row for row in _SUPPORTED if version >= _KNOWS_ZERO or row["min_version"] > 0]
+    return {
+        "error_code": errors.NONE,
+        "api_keys": advertised(APIS),
+        "throttle_time": 0,
+        "supported_features": supported,
+        "finalized_features_epoch": 0,
+        "finalized_features": _FINALIZED,
+    }
 
 
 def advertised(apis: Iterable[Api]) -> list[Fields]:

@@ -1,4 +1,4 @@
-"""DescribeProducers 0: who has written to a partition lately, with epoch and last sequence."""
+"""DescribeProducers 0: who has written to a partition lately, with epoch, last sequence and open transaction."""
 
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
@@ -27,7 +27,8 @@ def handle(context: Context, request: Message, version: int) -> Fields:
 def _describe(context: Context, name: str, index: int, room: int) -> Fields:
     code, text, active = errors.NONE, None, []
     try:
-        producers = context.engine.topics.partition(name, index).opened().state.producers
+        log = context.engine.topics.partition(name, index).opened()
+        producers, transactions = log.state.producers, log.active_transactions.open
         if len(producers) > room:
             raise PenstockError(
                 Code.LIMIT_EXCEEDED, f"{name}-{index} has {len(producers)} producers; ask for fewer partitions at once"
@@ -38,8 +39,8 @@ def _describe(context: Context, name: str, index: int, room: int) -> Fields:
                 "producer_epoch": producer.epoch,
                 "last_sequence": producer.batches[-1].last_sequence if producer.batches else _NONE,
                 "last_timestamp": producer.last_timestamp,
-                "coordinator_epoch": _NONE,
-                "current_txn_start_offset": _NONE,
+                "coordinator_epoch": producer.coordinator_epoch,
+                "current_txn_start_offset": transactions.get(producer_id, _NONE),
             }
             for producer_id, producer in producers.items()
         ]

@@ -3,11 +3,12 @@ is up.
 
 Hot path. KIP-74: the first batch of the answer is sent whole even when it is larger than the limits. KIP-227:
 sessions. KIP-320: leader epochs; KIP-595: a client whose last epoch parts from ours gets the point where.
-Aborted transactions come with transactions; reads from followers and replica fetches with replication.
+KIP-98: read_committed stops at the last stable offset, and is told the aborted transactions among what it gets.
+Reads from followers and replica fetches come with replication.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from penstock.engine.partition import Partition
@@ -20,6 +21,7 @@ from penstock.protocols.kafka.fetch_sessions import FetchSession, Wanted, next_e
 from penstock.protocols.kafka.handlers import Api, Context
 from penstock.storage.log.log import READY_BYTES
 from penstock.storage.log.segment import FileSlice, NotReady
+from penstock.storage.log.transactions import AbortedTransaction
 
 API = Api(1, "fetch", 4, 18)
 _LONGEST_WAIT_MS = 5 * 60 * 1000
@@ -163,6 +165,8 @@ class Fetch:
     def _read(self, partition: Partition, wanted: Wanted, room: int, *, at_least_one: bool) -> Row:
         diverging = None
         data = None
+        aborted: Sequence[AbortedTransaction] = ()
+        committed = self._request.isolation_level == 1
         if wanted.last_fetched_epoch >= 0:
             epoch, end = partition.end_of_epoch(wanted.last_fetched_epoch)
             if epoch < 0:
@@ -179,11 +183,13 @@ class Fetch:
             data = partition.read(
                 wanted.fetch_offset,
                 min(wanted.max_bytes, room, warmed or _LARGEST_ANSWER),
-                committed=self._request.isolation_level == 1,
+                committed=committed,
                 at_least_one=at_least_one,
                 warmed=warmed is not None,
             )
-        return _row(partition, wanted, data, diverging)
+            if committed and data is not None:
+                aborted = partition.aborted_in(wanted.fetch_offset, data)
+        return _row(partition, wanted, data, diverging, aborted)
 
     def _warm(self, partition: Partition, wanted: Wanted, *, then_look: bool) -> None:
         """Fetch a partition's bytes from the disk, for this answer or, if there is enough already, for the next."""
@@ -270,7 +276,11 @@ class Fetch:
 
 
 def _row(
-    partition: Partition, wanted: Wanted, data: FileSlice | None = None, diverging: tuple[int, int] | None = None
+    partition: Partition,
+    wanted: Wanted,
+    data: FileSlice | None = None,
+    diverging: tuple[int, int] | None = None,
+    aborted: Sequence[AbortedTransaction] = (),
 ) -> Row:
     return Row(
         wanted.topic,
@@ -281,6 +291,7 @@ def _row(
         partition.opened().log_start,
         data,
         diverging,
+        aborted,
     )
 
 

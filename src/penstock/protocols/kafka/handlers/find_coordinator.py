@@ -1,20 +1,34 @@
-"""FindCoordinator 0-6: there are no coordinators yet, and every key is told so (4+ asks for many keys at once)."""
+"""FindCoordinator 0-6: who coordinates a group (key type 0) or a transactional id (1); 4+ asks for many at once.
 
+There is one broker, so it is this one; the internal topic is made first, so that the next request finds it.
+Share groups (2) have no coordinator here.
+"""
+
+from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
 API = Api(10, "find_coordinator", 0, 6)
-_TEXT = "this broker has no group or transaction coordinator yet"
+_GROUP, _TRANSACTION = 0, 1
 
 
-def handle(context: Context, request: Message, version: int) -> Fields:
-    nowhere = {
-        "error_code": errors.COORDINATOR_NOT_AVAILABLE,
-        "error_message": _TEXT,
-        "node_id": -1,
-        "host": "",
-        "port": -1,
-    }
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    answer = await _find(context, request.get("key_type", _GROUP))
     keys = request.get("coordinator_keys", ())
-    return {"throttle_time": 0, **nowhere, "coordinators": [{"key": key, **nowhere} for key in keys]}
+    return {"throttle_time": 0, **answer, "coordinators": [{"key": key, **answer} for key in keys]}
+
+
+async def _find(context: Context, key_type: int) -> Fields:
+    try:
+        if key_type == _GROUP:
+            await context.engine.groups.shards.ready()
+        elif key_type == _TRANSACTION:
+            await context.engine.transactions.shards.ready()
+        else:
+            raise PenstockError(Code.INVALID_REQUEST, f"no coordinator for key type {key_type}; known: 0 and 1")
+    except PenstockError as error:
+        nobody = {"node_id": -1, "host": "", "port": -1}
+        return {"error_code": errors.kafka_code(error), "error_message": errors.describe(error), **nobody}
+    here = {"node_id": context.node_id, "host": context.host, "port": context.port}
+    return {"error_code": errors.NONE, "error_message": None, **here}

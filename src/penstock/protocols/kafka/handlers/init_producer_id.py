@@ -1,10 +1,11 @@
-"""InitProducerId 0-5: an id for an idempotent producer, never given out before.
+"""InitProducerId 0-5: an id and epoch for an idempotent or transactional producer.
 
-A producer that names the id it has (3+) gets a new one all the same: without a transactional id there is
-nothing to tell its owner by. Transactional ids are refused: there are no transactions yet.
+Without a transactional id every call gets an id never given out before, also one that names the id it has (3+): there
+is nothing to tell its owner by. With one, whoever used it before is fenced and its open transaction aborted.
+Version notes: 4 tells fenced producers PRODUCER_FENCED, older ones INVALID_PRODUCER_EPOCH.
 """
 
-from penstock.errors import PenstockError
+from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
@@ -13,12 +14,21 @@ API = Api(22, "init_producer_id", 0, 5)
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
-    if request.transactional_id is not None:
-        return _fields(errors.UNSUPPORTED_VERSION, -1, -1)
+    transactional_id = request.transactional_id
     try:
-        return _fields(errors.NONE, await context.engine.producer_ids.take(), 0)
+        if transactional_id is None:
+            return _fields(errors.NONE, await context.engine.producer_ids.take(), 0)
+        identity = await context.engine.transactions.init(
+            transactional_id,
+            request.transaction_timeout,
+            request.get("producer_id", -1),
+            request.get("producer_epoch", -1),
+        )
     except PenstockError as error:
+        if error.code is Code.PRODUCER_FENCED and version < 4:
+            return _fields(errors.KAFKA_CODES[Code.INVALID_PRODUCER_EPOCH], -1, -1)
         return _fields(errors.kafka_code(error), -1, -1)
+    return _fields(errors.NONE, identity.producer_id, identity.producer_epoch)
 
 
 def _fields(code: int, producer_id: int, epoch: int) -> Fields:

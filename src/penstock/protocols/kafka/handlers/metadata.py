@@ -6,6 +6,7 @@ topic ids, 12+ topics by id alone.
 
 from typing import Any
 
+from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS, Api, Context, Fields
@@ -39,7 +40,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
 async def _find(context: Context, wanted: Message, may_create: bool, operations: int) -> Fields:
     topics = context.engine.topics
     topic_id, name = wanted.get("topic_id"), wanted.name
-    if topic_id is not None and topic_id.int and name is None:
+    if topic_id is not None and topic_id.int:  # Java's client sends an empty name with it
         found = topics.get_by_id(topic_id)
         return (
             describe_topic(context, found, found.partitions, operations)
@@ -51,7 +52,8 @@ async def _find(context: Context, wanted: Message, may_create: bool, operations:
     found = topics.get(name)
     if found is None and may_create:
         try:
-            found = await context.engine.create_topic(name)
+            create = context.engine.internal_topic if name in INTERNAL_TOPICS else context.engine.create_topic
+            found = await create(name)
         except PenstockError as error:
             found = topics.get(name)  # somebody else may have created it meanwhile
             if found is None:

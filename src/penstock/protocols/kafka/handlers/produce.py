@@ -4,10 +4,11 @@ Hot path, written by hand; kio is its oracle in tests/property/test_produce_code
 append happens before this function returns, because the frame's view dies then; only batches that their topic wants
 opened are copied and appended later. `acks=all` answers when every
 partition's high watermark has passed the batch; `acks=1` at once; `acks=0` never, and an error closes the
-connection.
+connection, unless it comes when the batch is appended later.
 
-Version notes: 7 zstd; 8 error texts; 9 flexible; 13 topic ids instead of names.
-Not here: transactions; leader hints (KIP-951), as there is one broker.
+Version notes: 7 zstd; 8 error texts; 9 flexible; 11 knows TRANSACTION_ABORTABLE; 12 adds partitions to a transaction
+by writing to them, older ones are checked with the coordinator (KIP-890); 13 topic ids instead of names.
+Not here: leader hints (KIP-951), as there is one broker.
 """
 
 from struct import Struct
@@ -16,8 +17,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.engine.partition import ACKS_ALL, Partition
+from penstock.engine.transactions.transaction import ProducerIdentity
+from penstock.engine.transactions.transactions import Admissions
 from penstock.engine.waiters import AckWait
-from penstock.errors import PenstockError
+from penstock.errors import Code, PenstockError
 from penstock.net.connection import Answer, PeerError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.codec import encode_response_head, encode_uvarint, read_uvarint, skip_tags
@@ -27,6 +30,8 @@ from penstock.storage.log.log import Appended
 
 API = Api(0, "produce", 3, 13)
 FLEXIBLE_FROM = 9
+_ABORTABLE_FROM = 11
+_ADDS_FROM = 12
 _IDS_FROM = 13
 _MAX_ELEMENTS = 20_000  # topics and partitions of one request; a broker has 10,000 partitions at most
 _NAME_BYTES = 250  # one more than a name may have, so what is cut to it is unknown all the same
@@ -141,13 +146,19 @@ def _claimed(count: int, frame: memoryview, position: int, room: int) -> int:
 
 
 class Opening(NamedTuple):
-    """A batch that is opened before it is appended, and the place of its result."""
+    """A batch that is appended later, and the place of its result."""
 
     rows: list[Result]
     at: int
     partition: Partition
     batch: memoryview
     header: Header
+    begins: bool
+    """Whether it is a transaction's first batch in the partition, as far as the partition knows."""
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return ProducerIdentity(self.header.producer_id, self.header.producer_epoch)
 
 
 def handle(
@@ -180,18 +191,17 @@ def handle(
             body = encode(results, version)
             answer.send((encode_response_head(correlation_id, len(body), flexible=version >= FLEXIBLE_FROM) + body,))
 
+    wait = AckWait(reply)
+    if openings:
+        _append_later(context, request, version, openings, wait)
     if acks == ACKS_ALL or openings:
-        _wait(context, appended if acks == ACKS_ALL else [], openings, acks, AckWait(reply))
+        _wait(appended if acks == ACKS_ALL else [], wait)
     else:
         reply()
 
 
-def _wait(
-    context: Context, appended: list[tuple[Partition, int]], openings: list[Opening], acks: int, wait: AckWait
-) -> None:
-    """Let `wait` be done when all is appended that has to be opened, and all is safe that `appended` lists."""
-    for opening in openings:
-        _open(context, opening, acks, wait)
+def _wait(appended: list[tuple[Partition, int]], wait: AckWait) -> None:
+    """Let `wait` be done when all is safe that `appended` lists, and what it waits for already."""
     for partition, last_offset in appended:
         if partition.high_watermark <= last_offset:
             partition.waiters.add_ack(last_offset, wait)
@@ -221,12 +231,11 @@ def _append(
                 None,
                 -1,
             )
-        if request.transactional_id is not None:
-            return Result(index, errors.UNSUPPORTED_VERSION, -1, -1, -1, "no transactions yet"), None, -1
         batch = batch if batch is not None else memoryview(b"")
         header = partition.check(batch, zstd_allowed=version >= 7)
-        if partition.opens_batches:
-            openings.append(Opening(rows, len(rows), partition, batch, header))
+        begins = header.is_transactional and not partition.is_in_transaction(header)
+        if begins or partition.must_wait(header):
+            openings.append(Opening(rows, len(rows), partition, batch, header, begins))
             return Result(index, errors.NONE, -1, -1, -1, None), None, -1
         done = partition.append_checked(batch, header)
     except PenstockError as error:
@@ -234,13 +243,34 @@ def _append(
     return _appended(partition, done), partition, done.last_offset
 
 
-def _open(context: Context, opening: Opening, acks: int, wait: AckWait) -> None:
-    """Have a batch opened and appended; its row is filled in, and `wait` goes on, when that is done."""
+def _append_later(context: Context, request: Produced, version: int, openings: list[Opening], wait: AckWait) -> None:
+    """Have batches appended when they may be; each row is filled in, and `wait` goes on, when that is done."""
+    beginning: dict[ProducerIdentity, list[tuple[str, int]]] = {}
+    for opening in openings:
+        if opening.begins:
+            place = (opening.partition.topic, opening.partition.index)
+            beginning.setdefault(opening.identity, []).append(place)
+    admissions: dict[ProducerIdentity, Admissions] = {}
+    if request.transactional_id is not None:
+        transactional_id = request.transactional_id.decode("utf-8", "replace")
+        for identity, places in beginning.items():
+            add = version >= _ADDS_FROM
+            admissions[identity] = context.engine.transactions.admission(
+                transactional_id, identity, tuple(places), add=add
+            )
+    for opening in openings:
+        admission = admissions.get(opening.identity) if opening.begins else None
+        _open(context, opening, admission, version, request.acks, wait)
+
+
+def _open(
+    context: Context, opening: Opening, admission: Admissions | None, version: int, acks: int, wait: AckWait
+) -> None:
     partition = opening.partition
 
     def done(result: Appended | PenstockError) -> None:
         if isinstance(result, PenstockError):
-            opening.rows[opening.at] = _refused(partition.index, result)
+            opening.rows[opening.at] = _refused(partition.index, _for_producer(result, version))
         else:
             opening.rows[opening.at] = _appended(partition, result)
             if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
@@ -249,9 +279,27 @@ def _open(context: Context, opening: Opening, acks: int, wait: AckWait) -> None:
 
     wait.add()
     try:
-        context.engine.opener.append(partition, opening.batch, opening.header, done)
+        if opening.begins and admission is None:
+            raise PenstockError(
+                Code.INVALID_TRANSACTION_STATE, "a transactional batch in a request without a transactional id"
+            )
+        context.engine.opener.append(partition, opening.batch, opening.header, done, admission)
     except PenstockError as error:
         done(error)
+
+
+def _for_producer(error: PenstockError, version: int) -> PenstockError:
+    """What a coordinator said, in words that a producer of this version knows."""
+    code = error.code
+    if code is Code.PRODUCER_FENCED:
+        code = Code.INVALID_PRODUCER_EPOCH
+    elif code is Code.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
+        code = Code.INVALID_TRANSACTION_STATE
+    elif code in (Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOADING) or (
+        code is Code.CONCURRENT_TRANSACTIONS and version < _ADDS_FROM
+    ):
+        code = Code.NOT_AVAILABLE
+    return error if code is error.code else PenstockError(code, str(error), help=error.help)
 
 
 def _appended(partition: Partition, done: Appended) -> Result:

@@ -1,0 +1,96 @@
+"""AddPartitionsToTxn 0-5: partitions a transaction is about to write to.
+
+Clients send one transaction (0-3). From 4 on brokers send many to one another, each to be added or only to be looked
+up; a partition that is not in its transaction is TRANSACTION_ABORTABLE to 5 and INVALID_TXN_STATE to 4. If one
+partition does not exist none is added, and the others are OPERATION_NOT_ATTEMPTED. Clients may not name the internal
+topics: what they hold of a transaction is added by AddOffsetsToTxn.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.engine.transactions.requests import AddPartitions
+from penstock.engine.transactions.transaction import TopicPartition
+from penstock.errors import PenstockError
+from penstock.protocols.kafka import errors, transaction_errors
+from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(24, "add_partitions_to_txn", 0, 5)
+_BETWEEN_BROKERS = 4
+_OPERATION_NOT_ATTEMPTED = 55
+_TOPIC_AUTHORIZATION_FAILED = 29
+_INTERNAL = ("__consumer_offsets", "__transaction_state")
+
+
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    if version >= _BETWEEN_BROKERS:
+        return {
+            "throttle_time": 0,
+            "error_code": errors.NONE,
+            "results_by_transaction": [
+                {
+                    "transactional_id": transaction.transactional_id,
+                    "topic_results": await _add(
+                        context,
+                        AddPartitions(
+                            transaction.transactional_id,
+                            transaction.producer_id,
+                            transaction.producer_epoch,
+                            _partitions(transaction.topics),
+                            transaction.verify_only,
+                        ),
+                        version,
+                    ),
+                }
+                for transaction in request.transactions
+            ],
+        }
+    asked = AddPartitions(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        _partitions(request.v3_and_below_topics),
+    )
+    return {"throttle_time": 0, "results_by_topic_v3_and_below": await _add(context, asked, version)}
+
+
+def _partitions(topics: Any) -> tuple[TopicPartition, ...]:
+    return tuple(dict.fromkeys((topic.name, index) for topic in topics for index in topic.partitions))
+
+
+async def _add(context: Context, asked: AddPartitions, version: int) -> list[Fields]:
+    refused = _refused(context, asked, version)
+    if refused:
+        return _results({partition: refused.get(partition, _OPERATION_NOT_ATTEMPTED) for partition in asked.partitions})
+    try:
+        results = await context.engine.transactions.add_partitions(asked)
+    except PenstockError as error:
+        return _results(dict.fromkeys(asked.partitions, _code(error, version)))
+    return _results(
+        {partition: _code(error, version) if error else errors.NONE for partition, error in results.items()}
+    )
+
+
+def _refused(context: Context, asked: AddPartitions, version: int) -> dict[TopicPartition, int]:
+    codes = {}
+    for topic, index in asked.partitions:
+        if version < _BETWEEN_BROKERS and topic in _INTERNAL:
+            codes[topic, index] = _TOPIC_AUTHORIZATION_FAILED
+            continue
+        try:
+            context.engine.topics.partition(topic, index)
+        except PenstockError as error:
+            codes[topic, index] = errors.kafka_code(error)
+    return codes
+
+
+def _code(error: PenstockError, version: int) -> int:
+    return transaction_errors.kafka_code(error, version, fenced_since=2, abortable_since=5)
+
+
+def _results(codes: Mapping[TopicPartition, int]) -> list[Fields]:
+    topics: dict[str, list[Fields]] = {}
+    for (topic, index), code in codes.items():
+        topics.setdefault(topic, []).append({"partition_index": index, "partition_error_code": code})
+    return [{"name": name, "results_by_partition": rows} for name, rows in topics.items()]

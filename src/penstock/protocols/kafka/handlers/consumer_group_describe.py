@@ -1,0 +1,91 @@
+"""ConsumerGroupDescribe 0-1: epochs, members, and what each has and is to have; since 1 also what kind of member it is.
+
+Groups that divide their partitions among themselves are not found here: DescribeGroups has them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.engine.groups.consumer_requests import ConsumerMemberDescription, DescribedPartitions
+from penstock.errors import Code, PenstockError
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.answer_room import AnswerRoom
+from penstock.protocols.kafka.handlers import GROUP_OPERATIONS, NO_OPERATIONS, Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(69, "consumer_group_describe", 0, 1)
+_ROW_BYTES = 800  # of a member, with its ids
+_TOPIC_BYTES = 20  # its id, and two lengths
+
+
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
+    room = AnswerRoom()
+    groups = [await _describe(context, group_id, room) for group_id in dict.fromkeys(request.group_ids)]
+    return {"throttle_time": 0, "groups": [{**group, "authorized_operations": operations} for group in groups]}
+
+
+async def _describe(context: Context, group_id: str, room: AnswerRoom) -> dict[str, Any]:
+    try:
+        if not group_id:
+            raise PenstockError(Code.INVALID_GROUP_ID, "the group id is empty; name the group")
+        group = await context.engine.groups.describe_consumer(group_id)
+        room.take(f"group {group_id!r}", sum(map(_size_bytes, group.members)))
+    except PenstockError as error:
+        return {
+            "error_code": errors.kafka_code(error),
+            "error_message": errors.describe(error),
+            "group_id": group_id,
+            "group_state": "",
+            "group_epoch": 0,
+            "assignment_epoch": 0,
+            "assignor_name": "",
+            "members": (),
+        }
+    return {
+        "error_code": errors.NONE,
+        "error_message": None,
+        "group_id": group_id,
+        "group_state": group.state,
+        "group_epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
+        "assignor_name": group.assignor_name,
+        "members": [_member(member) for member in group.members],
+    }
+
+
+def _size_bytes(member: ConsumerMemberDescription) -> int:
+    parts = (*member.assignment, *member.target_assignment)
+    return (
+        _ROW_BYTES
+        + len(member.client_id)
+        + len(member.client_host)
+        + sum(len(name) + 2 for name in member.subscribed_topic_names)
+        + len(member.subscribed_topic_regex or "")
+        + sum(len(topic.topic_name) + 4 * len(topic.partitions) + _TOPIC_BYTES for topic in parts)
+    )
+
+
+def _member(member: ConsumerMemberDescription) -> Fields:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "rack_id": member.rack_id,
+        "member_epoch": member.member_epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": member.subscribed_topic_names,
+        "subscribed_topic_regex": member.subscribed_topic_regex,
+        "assignment": _assignment(member.assignment),
+        "target_assignment": _assignment(member.target_assignment),
+        "member_type": member.member_type,
+    }
+
+
+def _assignment(topics: Sequence[DescribedPartitions]) -> Fields:
+    return {
+        "topic_partitions": [
+            {"topic_id": topic.topic_id, "topic_name": topic.topic_name, "partitions": topic.partitions}
+            for topic in topics
+        ]
+    }

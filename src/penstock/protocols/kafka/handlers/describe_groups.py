@@ -1,0 +1,73 @@
+"""DescribeGroups 0-6: state and members of classic groups; ConsumerGroupDescribe is for the others.
+
+Version notes: 3+ may ask for the authorized operations; an unknown group is "Dead" without an error up to 5, and
+GROUP_ID_NOT_FOUND with a text from 6.
+"""
+
+from penstock.engine.groups.classic_requests import ClassicDescription
+from penstock.errors import Code, PenstockError
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.answer_room import AnswerRoom
+from penstock.protocols.kafka.handlers import GROUP_OPERATIONS, NO_OPERATIONS, Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(15, "describe_groups", 0, 6)
+_TELLS_UNKNOWN = 6
+_ROW_BYTES = 500  # of a member, with its ids
+
+
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    operations = GROUP_OPERATIONS if request.get("include_authorized_operations") else NO_OPERATIONS
+    groups, room = [], AnswerRoom()
+    for group_id in dict.fromkeys(request.groups):
+        try:
+            group = await context.engine.groups.describe_classic(group_id)
+            room.take(f"group {group_id!r}", _size_bytes(group))
+            described = _describe(group)
+        except PenstockError as error:
+            described = _refused(group_id, error, version)
+        groups.append({**described, "authorized_operations": operations})
+    return {"throttle_time": 0, "groups": groups}
+
+
+def _size_bytes(group: ClassicDescription) -> int:
+    return sum(
+        len(member.metadata) + len(member.assignment) + len(member.client_id) + len(member.client_host) + _ROW_BYTES
+        for member in group.members
+    )
+
+
+def _describe(group: ClassicDescription) -> Fields:
+    return {
+        "error_code": errors.NONE,
+        "error_message": None,
+        "group_id": group.group_id,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "member_metadata": member.metadata,
+                "member_assignment": member.assignment,
+            }
+            for member in group.members
+        ],
+    }
+
+
+def _refused(group_id: str, error: PenstockError, version: int) -> Fields:
+    unknown = error.code is Code.GROUP_NOT_FOUND
+    quiet = unknown and version < _TELLS_UNKNOWN
+    return {
+        "error_code": errors.NONE if quiet else errors.kafka_code(error),
+        "error_message": errors.describe(error),
+        "group_id": group_id,
+        "group_state": "Dead" if unknown else "",
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": [],
+    }

@@ -1,0 +1,31 @@
+"""ListGroups 0-5: the groups of this broker.
+
+Version notes: 4+ may ask for some states only, 5+ for some types ("classic", "consumer").
+"""
+
+from penstock.errors import PenstockError
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(16, "list_groups", 0, 5)
+
+
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    states = frozenset(request.get("states_filter", ()))
+    types = frozenset(request.get("types_filter", ()))
+    code, listed = errors.NONE, []
+    try:
+        listed = await context.engine.groups.list(states, types)
+    except PenstockError as error:
+        code = errors.kafka_code(error)
+    groups = [
+        {
+            "group_id": group.group_id,
+            "protocol_type": group.protocol_type,
+            "group_state": group.state,
+            "group_type": group.group_type,
+        }
+        for group in listed
+    ]
+    return {"throttle_time": 0, "error_code": code, "groups": groups}

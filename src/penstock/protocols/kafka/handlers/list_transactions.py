@@ -1,0 +1,39 @@
+"""ListTransactions 0-2: transactional ids by state, producer, duration (1+) and a regular expression (2+)."""
+
+from penstock.engine.coordination.expressions import Expression
+from penstock.engine.transactions.transaction import STATE_NAMES
+from penstock.errors import PenstockError
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(66, "list_transactions", 0, 2)
+
+
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    code, found = errors.NONE, []
+    pattern = request.get("transactional_id_pattern")
+    try:
+        if pattern:
+            Expression(pattern)  # a bad one is refused also while there is nothing to hold it against
+        found = await context.engine.transactions.list(
+            frozenset(request.state_filters),
+            frozenset(request.producer_id_filters),
+            request.get("duration_filter", -1),
+            pattern,
+        )
+    except PenstockError as error:
+        code = errors.kafka_code(error)
+    return {
+        "throttle_time": 0,
+        "error_code": code,
+        "unknown_state_filters": [name for name in dict.fromkeys(request.state_filters) if name not in STATE_NAMES],
+        "transaction_states": [
+            {
+                "transactional_id": listing.transactional_id,
+                "producer_id": listing.producer_id,
+                "transaction_state": listing.state,
+            }
+            for listing in found
+        ],
+    }

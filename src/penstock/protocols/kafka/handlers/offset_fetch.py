@@ -1,0 +1,106 @@
+"""OffsetFetch 1-10: how far groups have read; a partition without a commit is answered with -1.
+
+Version notes: 1 has no error for the group as a whole: its partitions carry it; 2+ null topics ask for all; 7+ may
+insist on offsets no transaction is about to change; 8+ several groups; 9+ member epochs of consumer groups; 10 names
+topics by id, and an answer with all of them leaves out topics that are no more.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from penstock.engine.coordination.schemas import OffsetValue
+from penstock.engine.groups.offsets import NO_OFFSET, FetchRequest, Spot
+from penstock.errors import PenstockError
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.answer_room import AnswerRoom
+from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+
+API = Api(9, "offset_fetch", 1, 10)
+_MANY_GROUPS = 8
+_TOPIC_IDS = 10
+_ROW_BYTES = 300  # of a partition, before it is encoded: all that two groups can have fits
+
+
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    stable = request.get("require_stable", False)
+    room = AnswerRoom()
+    if version >= _MANY_GROUPS:
+        asked: dict[str, Message] = {}
+        for group in request.groups:
+            asked.setdefault(group.group_id, group)
+        groups = [await _fetch(context, group, version, room, stable=stable) for group in asked.values()]
+        return {"throttle_time": 0, "groups": groups}
+    return {"throttle_time": 0, **await _fetch(context, request, version, room, stable=stable)}
+
+
+async def _fetch(context: Context, group: Message, version: int, room: AnswerRoom, *, stable: bool) -> Fields:
+    named = None if group.topics is None else [(_name(context, topic), topic) for topic in group.topics]
+    spots = None
+    if named is not None:
+        spots = tuple((name, index) for name, topic in named if name is not None for index in topic.partition_indexes)
+    wanted = FetchRequest(group.group_id, spots, stable, group.get("member_id"), group.get("member_epoch", -1))
+    try:
+        fetched = await context.engine.groups.fetch(wanted)
+        room.take(f"group {group.group_id!r}", sum(map(_size_bytes, fetched.values())))
+    except PenstockError as error:
+        code = errors.kafka_code(error)
+        topics = [_refused(topic, code) for topic in group.topics] if version == 1 else []
+        return {"group_id": group.group_id, "topics": topics, "error_code": code}
+    if named is None:
+        topics = _all(context, fetched, by_id=version >= _TOPIC_IDS)
+    else:
+        topics = [_asked(topic, name, fetched) for name, topic in named]
+    return {"group_id": group.group_id, "topics": topics, "error_code": errors.NONE}
+
+
+def _name(context: Context, topic: Message) -> str | None:
+    """The topic's name; None when it has an id that is unknown."""
+    if (name := topic.get("name")) is not None:
+        return str(name)
+    found = context.engine.topics.get_by_id(topic.topic_id)
+    return None if found is None else found.name
+
+
+def _asked(topic: Message, name: str | None, fetched: Mapping[Spot, OffsetValue | PenstockError]) -> Fields:
+    if name is None:
+        return _refused(topic, errors.UNKNOWN_TOPIC_ID)
+    rows = [_row(index, fetched[name, index]) for index in topic.partition_indexes]
+    return {"name": name, "topic_id": topic.get("topic_id"), "partitions": rows}
+
+
+def _refused(topic: Message, code: int) -> Fields:
+    rows = [_row(index, NO_OFFSET, code) for index in topic.partition_indexes]
+    return {"name": topic.get("name"), "topic_id": topic.get("topic_id"), "partitions": rows}
+
+
+def _all(context: Context, fetched: Mapping[Spot, OffsetValue | PenstockError], *, by_id: bool) -> list[Fields]:
+    rows: dict[str, list[Fields]] = {}
+    for (name, index), value in fetched.items():
+        rows.setdefault(name, []).append(_row(index, value))
+    ids: dict[str, UUID] = {}
+    if by_id:
+        found = [topic for name in rows if (topic := context.engine.topics.get(name)) is not None]
+        ids = {topic.name: topic.topic_id for topic in found}
+    return [
+        {"name": name, "topic_id": ids.get(name), "partitions": partitions}
+        for name, partitions in rows.items()
+        if name in ids or not by_id
+    ]
+
+
+def _size_bytes(value: OffsetValue | PenstockError) -> int:
+    return _ROW_BYTES + (len(value.metadata) if isinstance(value, OffsetValue) else 0)
+
+
+def _row(index: int, value: OffsetValue | PenstockError, code: int = errors.NONE) -> dict[str, Any]:
+    if isinstance(value, PenstockError):
+        return _row(index, NO_OFFSET, errors.kafka_code(value))
+    return {
+        "partition_index": index,
+        "committed_offset": value.offset,
+        "committed_leader_epoch": value.leader_epoch,
+        "metadata": value.metadata,
+        "error_code": code,
+    }
