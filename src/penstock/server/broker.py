@@ -5,7 +5,11 @@ import random
 
 from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.engine import Engine
+from penstock.engine.groups.classic_requests import GroupLimits
+from penstock.engine.groups.consumer_requests import ConsumerLimits
+from penstock.engine.groups.groups import GroupSettings
 from penstock.engine.topic_config import check_settings
+from penstock.engine.transactions.requests import TransactionLimits
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.net.connection import Connection, Connections, Limits
 from penstock.net.tcp import TcpNetwork
@@ -19,8 +23,10 @@ from penstock.protocols.kafka.handlers import Context
 from penstock.protocols.kafka.session import KafkaSession
 from penstock.server import kafka_names
 from penstock.server.config import Address, Config
+from penstock.server.config import Groups as GroupConfig
 from penstock.server.http import HttpDoor, create_app
 from penstock.server.system_clock import SystemClock
+from penstock.storage.compaction.process import CompactionProcess
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.local_disk import LocalDisk
 
@@ -41,6 +47,7 @@ class Broker:
         self._clock = SystemClock()
         self._disk = LocalDisk()
         self._network = TcpNetwork()
+        self._compactor = CompactionProcess()
         self._directory = DataDirectory(self._disk, str(config.data_dir))
         self._store: EmbeddedStore | None = None
         self._engine: Engine | None = None
@@ -89,6 +96,13 @@ class Broker:
             defaults=config.defaults.topic,
             default_partitions=config.defaults.partitions,
             upkeep_ms=config.storage.upkeep_ms,
+            internal_partitions=config.topics.internal_partitions,
+            group_settings=_group_settings(config.groups),
+            compactor=self._compactor,
+            compaction_bytes_per_second=config.storage.compaction_bytes_per_second,
+            transaction_limits=TransactionLimits(
+                timeout_ms=config.transactions.max_timeout_ms, expiration_ms=config.transactions.id_expiration_ms
+            ),
         )
         try:
             await self._engine.start()
@@ -162,6 +176,7 @@ class Broker:
                 await self._engine.stop()
             else:
                 await self._engine.abandon()
+        self._compactor.close()
         if self._connections is not None:
             self._connections.close_all()
         if self._http is not None:
@@ -212,3 +227,20 @@ class Broker:
                 if partition.log is None
             ]
         return {"node": self._config.node.id, "offline_partitions": offline, **self.gauges()}
+
+
+def _group_settings(groups: GroupConfig) -> GroupSettings:
+    return GroupSettings(
+        GroupLimits(
+            min_session_timeout_ms=groups.min_session_timeout_ms,
+            max_session_timeout_ms=groups.max_session_timeout_ms,
+            initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
+            max_size=groups.max_size,
+        ),
+        ConsumerLimits(
+            session_timeout_ms=groups.consumer_session_timeout_ms,
+            heartbeat_interval_ms=groups.consumer_heartbeat_interval_ms,
+            max_size=groups.max_size,
+        ),
+        groups.offsets_retention_ms,
+    )

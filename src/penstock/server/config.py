@@ -72,6 +72,7 @@ class Listeners:
 @dataclass(frozen=True, slots=True)
 class Topics:
     auto_create: bool = True
+    internal_partitions: int = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,24 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Storage:
     upkeep_ms: int = 5000
+    compaction_bytes_per_second: int = 32 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    initial_rebalance_delay_ms: int = 300
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 5_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_session_timeout_ms: int = 45_000
+    offsets_retention_ms: int = 7 * 24 * 3600 * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Transactions:
+    max_timeout_ms: int = 15 * 60 * 1000
+    id_expiration_ms: int = 7 * 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +131,8 @@ class Config:
     defaults: Defaults = field(default_factory=Defaults)
     limits: Limits = field(default_factory=Limits)
     storage: Storage = field(default_factory=Storage)
+    groups: Groups = field(default_factory=Groups)
+    transactions: Transactions = field(default_factory=Transactions)
     logging: Logging = field(default_factory=Logging)
     ignored_env: tuple[str, ...] = ()  # PENSTOCK_ names that are no setting and resemble none
 
@@ -189,6 +210,8 @@ def _parse_advertised(value: object) -> Address:
     return address
 
 
+_INT32 = (1 << 31) - 1
+_MILLISECONDS = "a whole number of milliseconds"
 _ADDRESS = "host:port, such as 127.0.0.1:9092 or [::1]:9092 (port 0: any free one)"
 
 SETTINGS: tuple[Setting, ...] = (
@@ -204,6 +227,12 @@ SETTINGS: tuple[Setting, ...] = (
         "the address clients are told to use, when it is not the one bound",
     ),
     Setting("topics.auto_create", _parse_bool, "true or false", "create a topic when a client first asks for it"),
+    Setting(
+        "topics.internal_partitions",
+        _whole(1, 1000),
+        "a whole number from 1 to 1000",
+        "partitions of each internal topic, when it is first created",
+    ),
     Setting(PARTITIONS_KEY, _whole(1, 10_000), "a whole number from 1 to 10000", "partitions of a new topic"),
     Setting(
         "limits.max_connections",
@@ -228,6 +257,61 @@ SETTINGS: tuple[Setting, ...] = (
         _whole(10, 3_600_000),
         "a whole number of milliseconds from 10 to 3600000",
         "how often logs are looked at for retention, checkpoints and old segments",
+    ),
+    Setting(
+        "storage.compaction_bytes_per_second",
+        _whole(64 * 1024, 1 << 40),
+        "a whole number of bytes from 65536",
+        "what compaction may read and write together",
+    ),
+    Setting(
+        "groups.initial_rebalance_delay_ms",
+        _whole(0, 3_600_000),
+        _MILLISECONDS,
+        "how long an empty classic group waits for more members after one has come",
+    ),
+    Setting(
+        "groups.min_session_timeout_ms",
+        _whole(1, _INT32),
+        _MILLISECONDS,
+        "the shortest session time-out a member of a classic group may ask for",
+    ),
+    Setting(
+        "groups.max_session_timeout_ms",
+        _whole(1, _INT32),
+        _MILLISECONDS,
+        "the longest session time-out a member of a classic group may ask for",
+    ),
+    Setting("groups.max_size", _whole(1, 100_000), "a whole number from 1 to 100000", "members one group may have"),
+    Setting(
+        "groups.consumer_heartbeat_interval_ms",
+        _whole(50, _INT32),
+        _MILLISECONDS,
+        "how often members of groups with the consumer protocol report; a rebalance takes some of these",
+    ),
+    Setting(
+        "groups.consumer_session_timeout_ms",
+        _whole(100, _INT32),
+        _MILLISECONDS,
+        "a member of a group with the consumer protocol that is silent for so long is taken for dead",
+    ),
+    Setting(
+        "groups.offsets_retention_ms",
+        _whole(1, 1 << 53),
+        _MILLISECONDS,
+        "how long committed offsets are kept when their group has no members",
+    ),
+    Setting(
+        "transactions.max_timeout_ms",
+        _whole(1, _INT32),
+        _MILLISECONDS,
+        "the longest transaction time-out a producer may ask for",
+    ),
+    Setting(
+        "transactions.id_expiration_ms",
+        _whole(1, 1 << 53),
+        _MILLISECONDS,
+        "a transactional id nobody used for so long is forgotten",
     ),
     Setting(
         "logging.level",
@@ -378,6 +462,8 @@ def _build(given: Mapping[str, Given], ignored_env: tuple[str, ...]) -> Config:
         defaults=Defaults(topic=MappingProxyType(topic), partitions=partitions),
         limits=Limits(**group("limits.")),  # type: ignore[arg-type]
         storage=Storage(**group("storage.")),  # type: ignore[arg-type]
+        groups=Groups(**group("groups.")),  # type: ignore[arg-type]
+        transactions=Transactions(**group("transactions.")),  # type: ignore[arg-type]
         logging=Logging(**group("logging.")),  # type: ignore[arg-type]
         ignored_env=ignored_env,
     )
