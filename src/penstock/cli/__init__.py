@@ -1,9 +1,9 @@
 """The `penstock` command.
 
 Owns: the words a person types and what is printed back. One file per command, imported only when that command is
-called. Commands talk to a broker over the network, through librdkafka, like any other Kafka program. Only three look
-into other rooms: `serve` starts `server`, `config` reads its settings, `log` uses what storage and metadata have
-`offline`.
+called. Commands talk to a broker over the network, through librdkafka or, where that has no API, `wire.py`, like any
+other Kafka program. Only three look into other rooms: `serve` starts `server`, `config` reads its settings, `log` uses
+what storage and metadata have `offline`.
 
 main.py        finds the command, prints the help, turns errors into exit codes
 failure.py     exit codes, and the one line an error becomes
@@ -12,11 +12,16 @@ contexts.py    named servers in ~/.penstock/config.yaml
 output.py      tables, JSON, YAML, progress
 topics.py      questions about topics that several commands ask
 moment.py      times as people write them
+wire.py        Kafka requests that librdkafka lacks
+watch.py       what is shown again and again
+consent.py     asking before something is lost
 
 serve.py       runs a broker until a signal or a failure ends it
 topic.py       topics; alteration.py is what `topic alter` changes
 produce.py     records in; record_input.py reads them, delivery.py sends them and keeps the account
 consume.py     records out; position.py and record_range.py choose them, record_filter.py sieves, record_text.py prints
+group.py       groups; groups.py asks, group_offsets.py plans, group_table.py prints
+txn.py         transactions; transactions.py asks and ends them
 config.py      a broker's settings
 log.py         a data directory; dump.py prints what is in it, repairing.py mends it
 bench/         throughput and latency of a broker

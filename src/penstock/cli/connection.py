@@ -125,7 +125,7 @@ class Server:
         for at, word in enumerate(words):
             try:
                 left = max(deadline - time.monotonic(), 0.001) / (len(words) - at)  # one that swallows packets is one
-                socket.create_connection(_split_address(word.strip()), timeout=left).close()
+                socket.create_connection(split_address(word.strip()), timeout=left).close()
             except TimeoutError:
                 reasons.append("")
             except (OSError, UnicodeError) as error:
@@ -138,7 +138,7 @@ class Server:
 _UNREACHABLE = frozenset({"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "REQUEST_TIMED_OUT"})
 
 
-def _split_address(word: str) -> tuple[str, int]:
+def split_address(word: str) -> tuple[str, int]:
     host, colon, port = word.rpartition("://")[2].rpartition(":")
     if not colon:
         return port, 9092

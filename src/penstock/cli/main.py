@@ -23,6 +23,8 @@ COMMANDS = {
     "topic": "create, list, describe, alter and delete topics",
     "produce": "write records from standard input or files",
     "consume": "read records, once or as they come",
+    "group": "list and describe groups, show their lag, reset their offsets",
+    "txn": "list, describe and abort transactions",
     "config": "check and show a broker's settings",
     "log": "look into, verify and repair a data directory",
     "bench": "measure a broker's throughput and latency",

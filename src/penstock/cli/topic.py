@@ -3,7 +3,6 @@
 Names are looked up before anything is changed, so a mistyped one changes nothing.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ import click
 
 from penstock.cli import alteration, topics
 from penstock.cli.connection import Refused, Server, TopicName, read_properties, server_options
+from penstock.cli.consent import confirm, yes_option
 from penstock.cli.failure import FAILED, USAGE, CommandError
 from penstock.cli.moment import Moment
 from penstock.cli.output import note, output_option, print_fields, print_table, show
@@ -38,7 +38,6 @@ class _Offset(click.ParamType[int]):
         return int(str(value))
 
 
-yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Let the server check it, but change nothing.")
 names_argument = click.argument("names", metavar="NAME...", nargs=-1, required=True, type=TopicName())
 name_argument = click.argument("name", type=TopicName())
@@ -273,7 +272,7 @@ def delete(names: tuple[str, ...], yes: bool, if_exists: bool, output: str, serv
     if found and not yes:
         partitions = topics.partitions_of(found)
         count = topics.count_records(partitions, topics.fetch_spans(server, admin, partitions))
-        if not _confirm(f"Delete {', '.join(found)} with {_format_count(count)}?"):
+        if not confirm(f"Delete {', '.join(found)} with {_format_count(count)}?", "nothing was deleted"):
             return FAILED
     gone = admin.delete_topics(list(found), request_timeout=server.timeout_s) if found else {}
     done, refused = {}, []
@@ -334,7 +333,7 @@ def trim(
         keeps = _at_time(server, admin, spans, before_time or 0)
     old = {at: keep for at, keep in keeps.items() if keep > spans[at].start}
     count = sum(keep - spans[at].start for at, keep in old.items())
-    if old and not yes and not _confirm(f"Delete {_format_count(count)} from {name}?"):
+    if old and not yes and not confirm(f"Delete {_format_count(count)} from {name}?", "nothing was deleted"):
         return FAILED
     starts = topics.delete_before(server, admin, old)
     rows = [
@@ -442,13 +441,3 @@ def _format_count(count: int | None) -> str:
     if count is None:
         return "an unknown number of records"
     return "1 record" if count == 1 else f"{count:,} records"
-
-
-def _confirm(question: str) -> bool:
-    """Ask on the terminal; where there is none, only --yes can answer."""
-    if not sys.stdin.isatty():
-        raise CommandError(f"{question} Nobody can be asked here: say --yes", code=USAGE)
-    agreed = click.confirm(question, err=True)
-    if not agreed:
-        note("nothing was deleted")
-    return agreed
