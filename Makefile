@@ -50,7 +50,7 @@ test: setup ## everything that guards main; prints what each part took
 bench: setup ## measure beside Apache Kafka; writes bench/results and docs/benchmarks.md
 	@$(BIN)/python -m bench.run $(ARGS)
 
-soak: setup ## long runs: more kills, cuts and seeds (KILLS, CUTS, SEEDS)
+soak: setup ## long runs: more kills, cuts and seeds (KILLS, CUTS, SEEDS, RECORDS)
 	@KILLS=$${KILLS:-500} CUTS=$${CUTS:-100} SEEDS=$${SEEDS:-20000} $(BIN)/python -m pytest -q --timeout 14400 tests/chaos tests/property
 
 docs: $(DEV) ## renew the reference pages made from the code

@@ -19,7 +19,7 @@ from chaos.load import wait_until
 
 START_TIMEOUT_S = 30.0
 # Nothing is left running when the test process itself is killed.
-_DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 
 
 class BrokerExitedError(Exception):
@@ -103,7 +103,7 @@ class BrokerProcess:
     def launch(self) -> None:
         """Start the process and return at once."""
         assert self._process is None or self._process.poll() is not None, "still running"
-        command = [*_DIES_WITH_US, *self.wrapper, *_DIES_WITH_US, self.program, "serve"]
+        command = [*DIES_WITH_US, *self.wrapper, *DIES_WITH_US, self.program, "serve"]
         command += ["--data-dir", str(self.data_dir), "--kafka", self.bootstrap]
         command += ["--http", "127.0.0.1:0", "--config", str(self._config)]
         with self._output.open("wb") as output:

@@ -5,7 +5,7 @@ cases run against Apache Kafka with PENSTOCK_TEST_PEER=kafka: they ask for Kafka
 
 conftest.py   the broker under test, the clients, fresh topic names
 records.py    records as the cases see them, and sample sets
-clients/      one adapter per client library behind one interface
+clients/      one adapter per client library behind one interface; for groups and transactions one each
 java/         the Java client's adapter process, which also runs Kafka's own tools
 admin_apis.py the admin APIs and versions asked for
 wire.py       single requests by hand, for what no client lets a user send

@@ -17,9 +17,15 @@ from tests.peers.broker import Broker
 
 from .clients import ADMINS, CLIENTS, Admin, Client, JavaAdmin, JavaClient
 from .clients.client import DEADLINE_S
+from .clients.members_groups import Members
 
 T = TypeVar("T")
 PEER = os.environ.get("PENSTOCK_TEST_PEER", "penstock")
+
+_SETTINGS = """\
+storage: {upkeep_ms: 200}
+groups: {initial_rebalance_delay_ms: 0, consumer_heartbeat_interval_ms: 200, consumer_session_timeout_ms: 6000}
+"""
 
 
 def start(directory: Path) -> Broker:
@@ -27,7 +33,7 @@ def start(directory: Path) -> Broker:
     if PEER == "kafka":
         return kafka.start(directory, heap="512m", properties={"log.retention.check.interval.ms": "200"})
     if PEER == "penstock":
-        return penstock.start(directory, settings="storage: {upkeep_ms: 200}\n")
+        return penstock.start(directory, settings=_SETTINGS)
     raise pytest.UsageError(f"PENSTOCK_TEST_PEER={PEER}: kafka or penstock")
 
 
@@ -60,6 +66,12 @@ def judges(broker: Broker) -> Iterator[Judges]:
     yield made
     for each in made.values():
         each.close()
+
+
+@pytest.fixture
+def members(broker: Broker, judges: Judges) -> Iterator[Members]:
+    with Members(broker.bootstrap, judges) as made:
+        yield made
 
 
 class Admins(dict[str, Admin]):

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.records.control import Marker
+from penstock.storage.local_disk import LocalDisk
 from tests.peers.broker import Broker
+from tests.unit.storage.compaction.sealed_log import RETENTION_MS, SealedLog, values
 
 from .conftest import Judges, run_tool, segment_files
 from .records import CODECS, LOG_APPEND_TIME, Record
@@ -165,3 +168,48 @@ def test_rolled_segments(
             assert following.position == one.position + one.size
         position = each.batches[-1].last + 1
     assert [record for each in found for record in each.records] == list(expected(records))
+
+
+def test_a_compacted_segment(judges: Judges, tmp_path: Path) -> None:
+    """Gaps, a tombstone and a marker with their delete horizons, a batch without records."""
+    log = SealedLog(LocalDisk(), str(tmp_path))
+    log.write(*values([("a", "old"), ("b", "kept")]))
+    fields = {"producer_epoch": 0, "base_sequence": 0, "transactional": True}
+    aborted = log.write(*values([("a", "aborted")]), producer_id=7, **fields)
+    log.write(*values([("c", "committed")]), producer_id=8, **fields)
+    commit, abort = log.mark(8, Marker.COMMIT), log.mark(7, Marker.ABORT)
+    hanging = log.mark(9, Marker.ABORT)  # of nobody's records: it may go, in time
+    log.write(*values([("a", "new"), ("gone", None)]))
+    log.seal()
+    log.compact(aborted=((7, aborted, abort),), last_batches=(aborted,), now_ms=5)
+    (file,) = tmp_path.glob("*.log")
+    printed = run_tool(judges, "DumpLogSegments", "--files", str(file), "--print-data-log", "--deep-iteration")
+    batches = [line for line in printed.splitlines() if line.startswith("baseOffset:")]
+    assert all("isvalid: true" in line for line in batches), printed
+    assert sum(_number(line, "size") for line in batches) == file.stat().st_size
+    assert [(_number(line, "baseOffset"), _number(line, "lastOffset"), _number(line, "count")) for line in batches] == [
+        (0, 1, 1),
+        (aborted, aborted, 0),
+        (aborted + 1, aborted + 1, 1),
+        (commit, commit, 1),
+        (abort, abort, 1),
+        (hanging, hanging, 1),
+        (hanging + 1, hanging + 2, 2),
+    ]
+    horizons = [
+        _number(line, "baseOffset") for line in batches if f"deleteHorizonMs: OptionalLong[{5 + RETENTION_MS}]" in line
+    ]
+    assert horizons == [hanging, hanging + 1]
+    records = [line for line in printed.splitlines() if line.startswith("| offset:")]
+    markers = {
+        _number(line, "offset"): found[1] for line in records if (found := re.search(r"endTxnMarker: (\w+)", line))
+    }
+    assert markers == {commit: "COMMIT", abort: "ABORT", hanging: "ABORT"}
+    data = [line for line in records if _number(line, "offset") not in markers]
+    told = [re.search(r"key: (\w+)(?: payload: (\w+))?$", line) for line in data]
+    assert [each.groups() if each else None for each in told] == [
+        ("b", "kept"),
+        ("c", "committed"),
+        ("a", "new"),
+        ("gone", None),
+    ], printed

@@ -12,7 +12,9 @@ from pathlib import Path
 from .broker import Broker, BrokerError, answers_metadata, free_ports, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-# The two delays: with Kafka's own, a deleted topic keeps its files for a minute and more.
+# Kafka's own values, made for a data centre, would have a test wait: a deleted topic keeps its files for a minute and
+# more, a first member waits three seconds for others, the newer group protocol hears of a change after five seconds and
+# of a crash after 45, an overdue transaction is found after ten.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -27,6 +29,13 @@ log.segment.delete.delay.ms=200
 log.initial.task.delay.ms=200
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=1
+group.initial.rebalance.delay.ms=0
+group.consumer.min.heartbeat.interval.ms=200
+group.consumer.heartbeat.interval.ms=200
+group.consumer.min.session.timeout.ms=6000
+group.consumer.session.timeout.ms=6000
+transaction.state.log.num.partitions=4
+transaction.abort.timed.out.transaction.cleanup.interval.ms=100
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1

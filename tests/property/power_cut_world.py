@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
+from tests.property.keyed_world import SETTINGS as KEYED_SETTINGS
+from tests.property.keyed_world import KeyedHistory
 from tests.simulated_broker import Broker, Stored, append, batch_of, read_all, read_some
 
 from penstock.engine.partition import Partition
@@ -59,6 +61,8 @@ class PartitionHistory:
     """Acknowledged by delete_records."""
     delete_asked: int = 0
     producers: list[Producer] = field(default_factory=list)
+    keyed: KeyedHistory | None = None
+    """Of a compacted topic; then nothing above is used."""
 
     def learn(self, offset: int, value: bytes, how: str) -> None:
         before = self.known.setdefault(offset, value)
@@ -240,6 +244,11 @@ class World:
         for partition, history in zip(
             topic.partitions, self.history.topics[str(topic.topic_id)].partitions, strict=True
         ):
+            if history.keyed is not None:
+                rounds = self.random.randint(5, 20)
+                work = history.keyed.work(partition, self.random, lambda: self._new_producer_id(broker), rounds)
+                tasks.append(asyncio.create_task(work))
+                continue
             while len(history.producers) < self.producers_per_partition:
                 self.history.producers += 1
                 history.producers.append(Producer(self.history.producers, -1))
@@ -362,6 +371,8 @@ class World:
             await asyncio.sleep(self.random.uniform(0, 0.1))
 
     def _some_settings(self) -> dict[str, str]:
+        if self.random.random() < 0.2:
+            return KEYED_SETTINGS
         flush = self.random.choice(("commit", "commit", "commit", "os", "interval"))
         settings = {"flush": flush, "flush.ms": "20"}
         if self.random.random() < 0.2:
@@ -376,7 +387,8 @@ class World:
 
     def _note_topic(self, name: str, topic_id: str, partitions: int, settings: dict[str, str]) -> None:
         durable = settings["flush"] == "commit"
-        histories = [PartitionHistory(durable) for _ in range(partitions)]
+        keyed = settings.get("cleanup.policy") == "compact"
+        histories = [PartitionHistory(durable, keyed=KeyedHistory() if keyed else None) for _ in range(partitions)]
         self.history.topics[topic_id] = TopicHistory(name, topic_id, _LIVE, "retention.bytes" in settings, histories)
 
     async def delete(self, broker: Broker, name: str) -> None:
@@ -400,7 +412,7 @@ class World:
             if error.code is not Code.UNKNOWN_TOPIC:
                 raise
             return  # deleted meanwhile
-        history.partitions.append(PartitionHistory(topic.config.log.flush == "commit"))
+        history.partitions.append(_new_partition(topic))
         history.grow_asked = 0
 
     async def make_durable(self, broker: Broker, name: str) -> None:
@@ -424,6 +436,8 @@ class World:
         index = self.random.randrange(len(topic.partitions))
         partition = topic.partitions[index]
         history = self.history.topics[str(topic.topic_id)].partitions[index]
+        if history.keyed is not None:
+            return  # a compacted topic has none deleted
         log = partition.opened()
         offset = self.random.randint(log.log_start, partition.high_watermark)
         history.delete_asked = max(history.delete_asked, offset)
@@ -466,11 +480,13 @@ class World:
         known = len(history.partitions)
         if len(topic.partitions) not in (known, max(known, history.grow_asked)):
             raise Violation(f"{topic.name} has {len(topic.partitions)} partitions, not {known}")
-        durable = topic.config.log.flush == "commit"
-        history.partitions += [PartitionHistory(durable) for _ in range(len(topic.partitions) - known)]
+        history.partitions += [_new_partition(topic) for _ in range(len(topic.partitions) - known)]
         history.grow_asked = 0
 
     async def _check_partition(self, partition: Partition, history: PartitionHistory, *, expires: bool) -> int:
+        if history.keyed is not None:
+            await history.keyed.check(partition)
+            return 0
         log = partition.opened()
         where = f"{log.name} ({log.log_start} to {log.end_offset})"
         if log.log_start < history.deleted_to:
@@ -514,6 +530,10 @@ class World:
             if count >= sent.get(number, 0):
                 raise Violation(f"{where}: record {count} of producer {number} was never sent")
             last[number] = count
+
+
+def _new_partition(topic: Topic) -> PartitionHistory:
+    return PartitionHistory(topic.config.log.flush == "commit", keyed=KeyedHistory() if topic.config.compacts else None)
 
 
 async def _first(event: asyncio.Event, limit_s: float) -> None:

@@ -11,9 +11,11 @@ from functools import partial
 from random import Random
 
 import pytest
+from tests.property.keyed_world import SETTINGS as KEYED_SETTINGS
 from tests.property.power_cut_world import PartitionHistory, Producer, Script, World
 from tests.simulated_broker import Broker, small_blocks, until_visible, wait_for
 
+from penstock.records.control import Marker
 from penstock.testing.virtual_clock import run_virtual
 
 # Tasks of a killed process never end; that is the point of killing it, and the collector says so.
@@ -54,7 +56,7 @@ def run_seed(seed: int) -> World:
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_power_cuts_lose_nothing_that_was_promised(chunk: int) -> None:
-    acknowledged = lost_tails = 0
+    acknowledged = lost_tails = compacted = 0
     for seed in seeds_of(chunk):
         try:
             world = run_seed(seed)
@@ -62,9 +64,16 @@ def test_power_cuts_lose_nothing_that_was_promised(chunk: int) -> None:
             raise AssertionError(f"SEED={seed} replays this: {error!r}") from error
         acknowledged += world.history.acknowledged
         lost_tails += world.history.lost_tails
+        compacted += sum(
+            partition.keyed.compacted_lives
+            for topic in world.history.topics.values()
+            for partition in topic.partitions
+            if partition.keyed is not None
+        )
     if "SEED" not in os.environ:
         assert acknowledged > 10 * SEEDS / CHUNKS, "the simulated clients hardly did anything"
         assert lost_tails > 0, "no power cut ever took an unsynced record; the simulation is too kind"
+        assert compacted > 0, "no log was ever compacted before it was checked"
 
 
 # --- every crash point of a few small pieces of work
@@ -160,6 +169,23 @@ async def stopping(world: World, broker: Broker) -> None:
     await broker.stop()
 
 
+async def transacting_and_compacting(world: World, broker: Broker) -> None:
+    await broker.start()
+    await world.create(broker, "t", 1, KEYED_SETTINGS)
+    partition, keyed = broker.partition("t"), history_of(world, broker).keyed
+    assert keyed is not None
+    for producer_id, marker in ((21, Marker.COMMIT), (22, Marker.ABORT)):
+        await keyed.put(partition, world.random)
+        await keyed.transact(partition, producer_id, world.random, 2, marker)
+    log = partition.opened()
+    log.want_roll()
+    await keyed.put(partition, world.random)
+    await wait_for(lambda: log.active.size == 0)
+    await keyed.transact(partition, 23, world.random, 1, None)
+    await wait_for(lambda: log.state.compacted_to > 0)
+    await keyed.put(partition, world.random)
+
+
 async def going_on(world: World, broker: Broker) -> None:
     """A second life: what it finds is checked; what was not answered is sent again, then one more."""
     await broker.start()
@@ -167,6 +193,11 @@ async def going_on(world: World, broker: Broker) -> None:
     if broker.engine.topics.get("t") is None:
         return
     history = history_of(world, broker)
+    if history.keyed is not None:
+        await history.keyed.end_the_open(broker.partition("t"))
+        await history.keyed.put(broker.partition("t"), world.random)
+        await world.check(broker)
+        return
     producer = history.producers[0]
     for sequence, values in list(producer.unanswered):
         assert world.send(broker.partition("t"), history, producer, sequence, values) or not history.durable
@@ -182,6 +213,7 @@ SCRIPTS: list[Script] = [
     growing,
     altering,
     stopping,
+    transacting_and_compacting,
 ]
 
 

@@ -7,7 +7,12 @@ aio.py           aiokafka
 kcat.py          kcat (older librdkafka)
 java.py          kafka-clients in a JVM
 
-admin.py and *_admin.py are the same for their admin sides.
+admin.py and *_admin.py are the same for their admin sides, groups.py and *_groups.py for members of groups and the
+admin side of groups, transactions.py and *_transactions.py for producers with transactions.
+
+members_groups.py          every kind of member by name, and the members of one case
+process_groups.py          a member in a process of its own, to be killed
+producers_transactions.py  the transactional producers of one case
 """
 
 from .admin import Admin

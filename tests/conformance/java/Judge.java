@@ -42,6 +42,8 @@ public final class Judge {
     private final String bootstrap;
     private final Admin admin;
     private final AdminJudge adminJudge;
+    private final GroupJudge groupJudge;
+    private final TransactionJudge transactionJudge;
     // One consumer per reset policy for the whole run: opening and closing one costs more than most reads.
     private final Map<String, KafkaConsumer<byte[], byte[]>> consumers = new HashMap<>();
 
@@ -49,6 +51,8 @@ public final class Judge {
         this.bootstrap = bootstrap;
         this.admin = Admin.create(common());
         this.adminJudge = new AdminJudge(admin);
+        this.groupJudge = new GroupJudge(this::common, admin);
+        this.transactionJudge = new TransactionJudge(this::common, admin, groupJudge);
     }
 
     public static void main(String[] args) throws Exception {
@@ -93,7 +97,11 @@ public final class Judge {
             case "delete" -> admin.deleteTopics(List.of(topic)).all().get();
             case "topics" -> topics(answer);
             case "tool" -> new ToolJudge().run(command, answer);
-            default -> adminJudge.run(command, answer);
+            default -> {
+                if (!groupJudge.run(command, answer) && !transactionJudge.run(command, answer)) {
+                    adminJudge.run(command, answer);
+                }
+            }
         }
     }
 
