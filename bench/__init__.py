@@ -10,14 +10,22 @@ rows.py        a line of the report and its bars
 scale.py       how much work a run is
 throughput.py  produce, consume and CPU; the floor; start and memory
 latency.py     steady rates: to the acknowledgement, to a consumer
+consumer_groups.py
+               a broker for the rows about groups; Kafka's consumer performance tool
+rebalancing.py a topic that grows, a member that joins; Members.java are the members
+members.py     runs Members.java; timeline.py says who owned what when
+crowd.py       a thousand groups of one member
+transactions.py
+               transactions of one producer: Transact.java and transact.c
+compaction.py  what a producer suffers from compaction
 neighbours.py  what a producer suffers from a cold reader and from retention
 opening.py     many partitions: create, open after a stop and after a kill
 metering.py    what metrics cost; unmetered.py is Penstock without them
 subject.py     a broker under measurement: start, kill, topics, CPU, memory
-native.py      compiles load.c and floor.c on the spot and runs them
+native.py      compiles load.c, transact.c and floor.c on the spot and runs them
 load.c         produce, consume and latency through librdkafka
 floor.c        the same bytes without a broker: receive, write, send back
-jvm.py         the Java clients as loads; Consume.java reads a topic
+jvm.py         the Java clients as loads; Consume.java reads a topic and checks it
 machine.py     facts about the machine and the versions
 figures.py     medians, ratios, verdicts
 report.py      results as a page of docs; plots.py draws its pictures

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import latency, metering, neighbours, opening, throughput
+from bench import compaction, consumer_groups, latency, metering, neighbours, opening, throughput, transactions
 from bench.rows import Row
 from bench.scale import Scale
 from bench.subject import Subject
@@ -39,6 +39,9 @@ SHARED: dict[str, Shared] = {
 }
 OWN: dict[str, Own] = {
     "metrics": Own(metering.measure, metering.ROWS, every=1),
+    "groups": Own(consumer_groups.measure, consumer_groups.ROWS, every=3),
+    "transactions": Own(transactions.measure, transactions.ROWS, every=3),
+    "compaction": Own(compaction.measure, compaction.ROWS, every=3),
     "opening": Own(opening.measure, opening.ROWS, every=2),
     "widest": Own(opening.measure_widest, opening.WIDEST_ROWS, every=ONCE),
 }

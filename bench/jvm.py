@@ -1,7 +1,7 @@
-"""Kafka's own Java clients as loads: its producer performance tool, and Consume.java.
+"""Kafka's own Java clients as loads: its performance tools, and the programs beside this file.
 
-Kafka's consumer performance tool joins a consumer group; Consume.java is assigned its partitions, so that the figure
-is about fetching alone and the same for both brokers.
+Kafka's consumer performance tool joins a consumer group and does not look at what it gets; Consume.java is assigned its
+partitions, so that its figure is about fetching alone, and checks every record.
 """
 
 import functools
@@ -21,16 +21,18 @@ from bench.native import CACHE, HERE, NativeError
 _OPTIONS = ("-Xms512m", "-Xmx512m", "-XX:+UseG1GC")
 _TIMEOUT_S = 300.0
 # The linger and the batches of load.c.
-_PRODUCER = ("linger.ms=5", "batch.size=1000000", "buffer.memory=268435456", "enable.idempotence=false")
+_BATCHING = ("linger.ms=5", "batch.size=1000000", "buffer.memory=268435456")
+_PRODUCER = (*_BATCHING, "enable.idempotence=false")
 _STEADY = re.compile(r"^(\d+) steady state records sent, ([\d.]+) records/sec", re.MULTILINE)
+_TOOL_FIELDS = 10
 WARM_SHARE = 0.3
 
 
 @functools.cache
-def _classes() -> Path:
-    source = HERE / "Consume.java"
+def _classes(name: str) -> Path:
+    source = HERE / f"{name}.java"
     fingerprint = hashlib.sha256(source.read_bytes() + jars().name.encode()).hexdigest()[:16]
-    target = CACHE / f"consume-{fingerprint}"
+    target = CACHE / f"{name.lower()}-{fingerprint}"
     if not target.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         fresh = tempfile.mkdtemp(dir=CACHE)
@@ -70,7 +72,42 @@ def consume(
     bootstrap: str, topic: str, partitions: int, records: int, record_bytes: int, skip: int = 0
 ) -> dict[str, Any]:
     """Read `records` from all partitions, each from offset `skip` on."""
-    output = _run("Consume", bootstrap, topic, *map(str, (partitions, records, record_bytes, skip)), classes=_classes())
+    return _run_own("Consume", bootstrap, topic, partitions, records, record_bytes, skip)
+
+
+def consume_in_group(bootstrap: str, topic: str, group: str, records: int) -> dict[str, Any]:
+    """Read with `kafka-consumer-perf-test`; the time to join the group does not count."""
+    output = _run(
+        "org.apache.kafka.tools.ConsumerPerformance",
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--group", group),
+        *("--num-records", str(records), "--timeout", "60000", "--hide-header"),
+    )
+    return parse_fetched(output, records)
+
+
+def parse_fetched(output: str, records: int) -> dict[str, Any]:
+    """The tool's one line: begin, end, MB, MB/s, records, records/s, ms of rebalancing, ms of fetching, and rates."""
+    fields = output.strip().splitlines()[-1].split(",") if output.strip() else []
+    if len(fields) != _TOOL_FIELDS or int(fields[4]) < records:
+        raise NativeError(f"the consumer performance tool did not read {records} records:\n{output[-2000:]}")
+    return {"seconds": int(fields[7]) / 1000, "records": int(fields[4]), "join_s": int(fields[6]) / 1000}
+
+
+def transact(
+    bootstrap: str, topic: str, partitions: int, records: int, record_bytes: int, warm_ms: int, timed_ms: int
+) -> dict[str, Any]:
+    """Commit transactions of `records` each for some time."""
+    place = (bootstrap, topic, partitions, records, record_bytes, warm_ms, timed_ms)
+    return _run_own("Transact", *place, *_BATCHING)
+
+
+def own_command(name: str, *arguments: str | int) -> list[str]:
+    """The command that runs a program beside this file."""
+    return java(name, *map(str, arguments), options=_OPTIONS, classes=_classes(name))
+
+
+def _run_own(name: str, *arguments: str | int) -> dict[str, Any]:
+    output = _run(name, *map(str, arguments), classes=_classes(name))
     result: dict[str, Any] = json.loads(output.splitlines()[-1])
     return result
 

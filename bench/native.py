@@ -13,7 +13,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent / ".cache" / "bench"
-_LIBRARIES = {"load": ["-lrdkafka", "-lpthread"], "floor": []}
+_LIBRARIES = {"load": ["-lrdkafka", "-lpthread"], "transact": ["-lrdkafka"], "floor": []}
 _TIMEOUT_S = 300.0
 
 

@@ -79,11 +79,12 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def p99_between(samples: Sequence[Sample], span: Span) -> float:
+def times_between(samples: Sequence[Sample], span: Span) -> list[float]:
+    """What the records sent during a span took, in milliseconds."""
     taken = [each.took_ms for each in samples if span.begin_s <= each.sent_s < span.end_s]
     if not taken:
         raise native.NativeError("no record was sent during the disturbance: it was over before it began")
-    return percentile(taken, 0.99)
+    return taken
 
 
 def load_samples(path: Path) -> list[Sample]:
@@ -109,7 +110,7 @@ def measure_reader(subject: Subject, scale: Scale) -> dict[str, float]:
         native.run("load", "consume", *place, prefix=READER)
         return Span(begin_s, time.monotonic())
 
-    alone_ms, beside_ms = _disturb(subject, read)
+    alone_ms, beside_ms = (percentile(times, 0.99) for times in disturb(subject, read))
     say(f"{subject.name}: cold reader: p99 {alone_ms:.2f} ms alone, {beside_ms:.2f} ms beside it")
     subject.delete_topic(topic)
     return {"cold-ratio": beside_ms / alone_ms, "cold-p99": beside_ms}
@@ -138,18 +139,18 @@ def measure_expiry(subject: Subject, scale: Scale) -> dict[str, float]:
 
     def expire() -> Span:
         deadline_s = time.monotonic() + 3 * _UPKEEP_S
-        _wait(removed(_SOME), deadline_s, f"{subject.name}: nothing of {megabytes} MB fell to retention")
+        wait_for(removed(_SOME), deadline_s, f"{subject.name}: nothing of {megabytes} MB fell to retention")
         begin_s = time.monotonic() - _LEAD_S
-        _wait(removed(_MOST), deadline_s, f"{subject.name}: retention left most of {megabytes} MB")
+        wait_for(removed(_MOST), deadline_s, f"{subject.name}: retention left most of {megabytes} MB")
         return Span(begin_s, max(time.monotonic() + _LEAD_S, begin_s + _EVENT_S))
 
-    alone_ms, beside_ms = _disturb(subject, expire)
+    alone_ms, beside_ms = (percentile(times, 0.99) for times in disturb(subject, expire))
     say(f"{subject.name}: retention: p99 {alone_ms:.2f} ms alone, {beside_ms:.2f} ms during it")
     subject.delete_topic(topic)
     return {"expiry-ratio": beside_ms / alone_ms, "expiry-p99": beside_ms}
 
 
-def _wait(condition: Callable[[], bool], deadline_s: float, failure: str) -> None:
+def wait_for(condition: Callable[[], bool], deadline_s: float, failure: str) -> None:
     while not condition():
         if time.monotonic() > deadline_s:
             raise native.NativeError(failure)
@@ -164,8 +165,8 @@ def drop_pages(subject: Subject, topic: str) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _disturb(subject: Subject, disturbance: Callable[[], Span]) -> tuple[float, float]:
-    """p99 alone and p99 during the disturbance, in milliseconds."""
+def disturb(subject: Subject, disturbance: Callable[[], Span]) -> tuple[list[float], list[float]]:
+    """What a steady producer's records took alone and during the disturbance, in milliseconds."""
     topic, path = "neighbour", subject.directory / "samples.dat"
     subject.create_topic(topic, PACE_PARTITIONS, "page cache")
     place = (subject.bootstrap, topic, PACE_PARTITIONS, _LONGEST_S * RATE, PACE_BYTES)
@@ -179,4 +180,4 @@ def _disturb(subject: Subject, disturbance: Callable[[], Span]) -> tuple[float, 
         producer.finish()
     samples = load_samples(path)
     subject.delete_topic(topic)
-    return p99_between(samples, alone), p99_between(samples, beside)
+    return times_between(samples, alone), times_between(samples, beside)

@@ -8,10 +8,14 @@ from pathlib import Path
 
 from bench import plots
 from bench.cells import PACE_PARTITIONS
+from bench.compaction import COPIES
+from bench.crowd import PARTITIONS as CROWD_PARTITIONS
 from bench.figures import Result, figures, is_lost, ratios, short, spread, verdicts
 from bench.groups import ROWS
 from bench.neighbours import RATE
 from bench.opening import WIDEST_LIMIT_S
+from bench.rebalancing import MEMBERS, PARTITIONS
+from bench.rebalancing import RATE as MEMBER_RATE
 from bench.rows import Row
 
 HERE = Path(__file__).resolve().parent
@@ -32,6 +36,18 @@ NOTES = {
     "the disturbance over the p99 of the four seconds before. The reader runs at nice 19: its own work "
     "would otherwise take the cores from the broker and the producer. Both brokers look at retention every 5 s "
     "(Kafka's own default is five minutes).",
+    "Consumer groups": "Members of one group are Java consumers in one JVM; a partition with two owners at any time "
+    f"ends the run. A newcomer joins {MEMBERS} members of a topic of {PARTITIONS} partitions that takes "
+    f"{MEMBER_RATE:,} records a second. The members of the many groups are connections that join, heartbeat and commit "
+    f"{CROWD_PARTITIONS} offsets, and fetch nothing. Kafka does not sync what it keeps about groups, Penstock does.",
+    "Transactions": "One producer, acks=all, a transaction after the other. Page cache and synced are said of the "
+    "topic written to and of the coordinator's own topic. Java commits with the second version of Kafka's "
+    "transaction protocol, librdkafka with the first. What a log holds in the end is counted: every record, and a "
+    "marker for each partition of each transaction.",
+    "Compaction": f"A producer of {RATE:,} records a second, acks=1, page cache; alone are the four seconds before. "
+    f"The topic beside it has {COPIES} records of each key, and its policy becomes `compact` at the beginning. "
+    "Both brokers look for work every half second. Penstock takes at most 32 MiB a second for reading and writing "
+    "together, Kafka what it can get.",
     "Metrics": "Two Penstocks take turns with the same load; in one of them `bench/unmetered.py` has replaced the "
     "histograms and the stall monitor by nothing.",
 }
@@ -102,10 +118,10 @@ Rows without a bar are measured in every third round.
 - **Page cache**: neither syncs (Penstock with the topic setting `flush=os`). **Synced**: both sync before they
   acknowledge (Kafka with `flush.messages=1`). **Defaults**: both as they are; Penstock syncs, Kafka does not.
 - Without another word the client is librdkafka (`bench/load.c`); Java is Kafka's own producer performance tool, and
-  `bench/Consume.java`, a consumer assigned its partitions, for reading: Kafka's consumer performance tool needs
-  consumer groups.
-- Every consume checks that each partition comes back whole and in order; a lost or doubled record ends the run
-  instead of giving a figure.
+  `bench/Consume.java`, a consumer assigned its partitions, for reading: Kafka's consumer performance tool, which has
+  a row among the consumer groups, does not look at what it reads.
+- Every consume but that tool's checks that each partition comes back whole and in order; a lost or doubled record
+  ends the run instead of giving a figure.
 - A fresh broker first takes {result["scale"]["warm_passes"]} unmeasured passes of half a gigabyte and one over 1,000
   partitions, so that the JVM's compiler has done its work. Kafka runs with the JVM options of its own start script.
 - A topic of 1,000 partitions gets 16 records in each before it is measured: the first touch of a partition's files

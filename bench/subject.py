@@ -5,14 +5,23 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 from tests.peers import kafka, penstock
 from tests.peers.broker import Broker, BrokerError
 
@@ -42,6 +51,7 @@ class Subject:
 
     broker: Broker
     directory: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -64,6 +74,21 @@ class Subject:
         """Make a topic of a durability; `config` are settings that both brokers know."""
         settings = TOPIC_CONFIG[durability][self.name] | (config or {})
         self._administer(topic, lambda admin: admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]))
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        self._administer(topic, lambda admin: admin.create_partitions([NewPartitions(topic, total)]))
+
+    def alter_topic(self, topic: str, name: str, value: str) -> None:
+        entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        self._administer(topic, lambda admin: admin.incremental_alter_configs([resource]))
+
+    def end_offsets(self, topic: str, partitions: int) -> list[int]:
+        client = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "never-joined"})
+        try:
+            return [client.get_watermark_offsets(TopicPartition(topic, each))[1] for each in range(partitions)]
+        finally:
+            client.close()
 
     def delete_topic(self, topic: str) -> None:
         self._administer(topic, lambda admin: admin.delete_topics([topic]))
@@ -123,12 +148,13 @@ class Subject:
 
     def start_again(self) -> None:
         """A new process on the data of the one that ended."""
-        self.broker = start(self.name, self.directory).broker
+        self.broker = start(self.name, self.directory, settings=self.settings).broker
 
-    def _administer(self, topic: str, ask: Callable[[AdminClient], dict[str, Future[None]]]) -> None:
+    def _administer(self, topic: str, ask: Callable[[AdminClient], dict[Any, Future[Any]]]) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})  # must outlive the answer
         try:
-            ask(admin)[topic].result(ADMIN_S)
+            (answer,) = ask(admin).values()
+            answer.result(ADMIN_S)
         except KafkaException as error:
             raise BrokerError(f"{self.name}: topic {topic}: {error}") from error
 
@@ -142,12 +168,22 @@ def _cpu_clock(pid: int) -> int:
     return (~pid << 3) | 2
 
 
-def start(name: str, directory: Path, launcher: Sequence[str] | None = None) -> Subject:
-    """Start a broker on a directory, new or used; `launcher` replaces Penstock's command."""
+def start(
+    name: str, directory: Path, launcher: Sequence[str] | None = None, settings: Mapping[str, str] | None = None
+) -> Subject:
+    """Start a broker on a directory, new or used.
+
+    Args:
+        launcher: replaces Penstock's command.
+        settings: of this broker, under its own names.
+    """
+    settings = settings or {}
     if name == "kafka":
-        broker = kafka.start(directory, heap=KAFKA_HEAP, jvm=_KAFKA_JVM, properties=_KAFKA_PROPERTIES)
+        properties = _KAFKA_PROPERTIES | dict(settings)
+        broker = kafka.start(directory, heap=KAFKA_HEAP, jvm=_KAFKA_JVM, properties=properties)
     elif name == "penstock":
-        broker = penstock.start(directory, launcher=launcher)
+        flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        broker = penstock.start(directory, flags=flags, launcher=launcher)
     else:
         raise ValueError(f"no broker called {name}")
-    return Subject(broker, directory)
+    return Subject(broker, directory, settings)

@@ -1,0 +1,133 @@
+"""What a producer suffers while a compacted topic is compacted beside it.
+
+A topic is filled with the same keys several times over and only then told to be compacted, so that one pass over all
+of it begins at a known time.
+"""
+
+import time
+from pathlib import Path
+
+from bench import native
+from bench.cells import BASE, MEGABYTE, PACE_PARTITIONS
+from bench.neighbours import RATE, Span, disturb, percentile, wait_for
+from bench.progress import say
+from bench.rows import Row, at_most
+from bench.scale import Scale, settle
+from bench.subject import Subject, start
+from bench.throughput import measure_cell
+
+MEGABYTES = 300
+COPIES = 4
+RECORD_BYTES = 1024
+# Both look for work twice a second; by default Penstock does every 5 s and Kafka every 15 s.
+LOOK_MS = 500
+SETTINGS = {
+    "penstock": {"storage.upkeep_ms": str(LOOK_MS)},
+    "kafka": {"log.cleaner.backoff.ms": str(LOOK_MS), "log.retention.check.interval.ms": str(LOOK_MS)},
+}
+_SEGMENTS = 10  # of each partition; the last one is never compacted
+_WARM_S = 5
+_LEAST_MB = 60  # segments have a least size, and one of each partition stays as it is
+_TOPIC = "compacted"
+_PATIENCE_S = 90.0
+_MOST = 0.5
+_QUIET_S = 1.0
+
+THEME = "Compaction"
+_THIRD_PROCESS = (
+    "The compacting process has the idle scheduling class and moves 32 MiB a second at most, yet on two cores it is "
+    "the third that wants one, beside the broker and the producer. What stopped the event loop itself (starting a "
+    "process for each pass, closing the last descriptor of a removed segment) is gone; seen with strace."
+)
+_POINTS = {"p50": 0.5, "p99": 0.99}
+_BESIDE = f"while {MEGABYTES} MB are compacted beside it"
+ROWS = [
+    row
+    for point in _POINTS
+    for row in (
+        Row(
+            f"compaction-{point}-ratio",
+            THEME,
+            f"{point} {_BESIDE}, over {point} alone",
+            "x",
+            (at_most(2.0, "nothing"),),
+            reason=_THIRD_PROCESS,
+        ),
+        Row(f"compaction-{point}", THEME, f"{point} {_BESIDE}", "ms"),
+    )
+]
+ROWS.append(Row("compaction-took", THEME, f"from the order to compact {MEGABYTES} MB to its end", "s"))
+
+
+def measure(name: str, directory: Path, scale: Scale) -> dict[str, float]:
+    settle(directory, scale.megabytes(MEGABYTES))
+    subject = start(name, directory / name, settings=SETTINGS[name])
+    try:
+        return _measure(subject, scale)
+    finally:
+        subject.stop()
+
+
+def _measure(subject: Subject, scale: Scale) -> dict[str, float]:
+    megabytes = max(_LEAST_MB, scale.megabytes(MEGABYTES))
+    _fill(subject, megabytes)
+    _warm_up(subject, scale)
+    settle(subject.directory)
+    full_bytes = subject.topic_bytes(_TOPIC)
+    took_s = 0.0
+
+    def compact() -> Span:
+        nonlocal took_s
+        begin_s = time.monotonic()
+        subject.alter_topic(_TOPIC, "cleanup.policy", "compact")
+        small = Shrinking(subject, full_bytes)
+        wait_for(small.is_over, begin_s + _PATIENCE_S, f"{subject.name}: {megabytes} MB were not compacted")
+        took_s = small.changed_s - begin_s
+        return Span(begin_s, small.changed_s)
+
+    alone, beside = disturb(subject, compact)
+    subject.delete_topic(_TOPIC)
+    figures = {"compaction-took": took_s}
+    for point, share in _POINTS.items():
+        figures[f"compaction-{point}"] = percentile(beside, share)
+        figures[f"compaction-{point}-ratio"] = percentile(beside, share) / percentile(alone, share)
+    ratios = ", ".join(f"{each} {figures[f'compaction-{each}-ratio']:.2f} x" for each in _POINTS)
+    say(f"{subject.name}: compaction of {megabytes} MB in {took_s:.1f} s: {ratios} alone")
+    return figures
+
+
+def _fill(subject: Subject, megabytes: int) -> None:
+    """The keys of load.c count from 0 in each run, so every run after the first writes the same keys again."""
+    segment_bytes = megabytes * MEGABYTE // PACE_PARTITIONS // _SEGMENTS
+    config = {"segment.bytes": str(max(segment_bytes, 1 << 20)), "cleanup.policy": "delete"}
+    subject.create_topic(_TOPIC, PACE_PARTITIONS, "page cache", config)
+    records = megabytes * MEGABYTE // RECORD_BYTES // COPIES
+    for _ in range(COPIES):
+        native.run("load", "produce", subject.bootstrap, _TOPIC, PACE_PARTITIONS, records, RECORD_BYTES, "1")
+
+
+def _warm_up(subject: Subject, scale: Scale) -> None:
+    """What is measured alone has to be as warm as what is measured later; half a gigabyte at once, then as measured."""
+    measure_cell(subject, BASE, scale.share / 2)
+    topic, records = "warm", RATE * (_WARM_S if scale.share >= 1 else 1)
+    subject.create_topic(topic, PACE_PARTITIONS, "page cache")
+    native.run("load", "latency", subject.bootstrap, topic, PACE_PARTITIONS, records, RECORD_BYTES, "1", RATE)
+    subject.delete_topic(topic)
+
+
+class Shrinking:
+    """A topic on its way to a part of its size."""
+
+    def __init__(self, subject: Subject, full_bytes: int) -> None:
+        self._subject = subject
+        self._full_bytes = full_bytes
+        self._bytes = full_bytes
+        self.changed_s = time.monotonic()
+        """When its size last changed."""
+
+    def is_over(self) -> bool:
+        """Whether most of it has gone and nothing has changed for a while."""
+        now_bytes = self._subject.topic_bytes(_TOPIC)
+        if now_bytes != self._bytes:
+            self._bytes, self.changed_s = now_bytes, time.monotonic()
+        return now_bytes < self._full_bytes * _MOST and time.monotonic() - self.changed_s > _QUIET_S
