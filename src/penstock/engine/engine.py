@@ -102,7 +102,7 @@ class Engine:
         self._upkeep = Upkeep(self._shelf)
         self.opener = Opener(disk, self._tasks)
         self._internal_partitions = internal_partitions
-        around = Surroundings(disk, SteadyClock(clock), self._committer, self._tasks, stats)
+        around = Surroundings(disk, SteadyClock(clock), self._committer, self._tasks)
         self.groups = Groups(around, self.topics, self.internal_topic, randomness, group_settings)
         self.transactions = Transactions(
             around, self.topics, self.internal_topic, self.producer_ids, self.groups.on_marker, transaction_limits

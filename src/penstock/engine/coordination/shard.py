@@ -20,7 +20,6 @@ from penstock.engine.steady_clock import SteadyClock
 from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
-from penstock.observe.stats import Stats
 from penstock.ports.disk import Disk, is_shortage
 from penstock.records.batch import decode_header
 from penstock.records.build import build_batch
@@ -80,7 +79,6 @@ class Surroundings(NamedTuple):
     clock: SteadyClock
     committer: Committer
     tasks: Tasks
-    stats: Stats
 
 
 class Shard(Generic[M]):

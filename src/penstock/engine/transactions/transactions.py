@@ -171,9 +171,7 @@ class Transactions:
 
     async def _write_some(self, due: MarkersDue, places: list[TopicPartition]) -> list[TopicPartition]:
         """Write markers and wait until they are durable; the places where that was not possible."""
-        durable = asyncio.get_running_loop().create_future()
-        wait = AckWait(lambda: durable.set_result(None))
-        left = []
+        left, written = [], []
         for topic, index in places:
             try:
                 partition = self._topics.partition(topic, index)
@@ -187,10 +185,8 @@ class Transactions:
                         "a transaction's marker waits", partition=f"{topic}-{index}", error=str(error)
                     )
                 continue
-            if partition.high_watermark <= appended.last_offset:
-                partition.waiters.add_ack(appended.last_offset, wait)
-        wait.arrive()
-        await durable
+            written.append((partition, appended.last_offset))
+        await _until_visible(written)
         return left
 
     def _mark(
@@ -208,12 +204,7 @@ class Transactions:
         """End a producer's transaction in one partition, whatever its coordinator says: for one that hangs."""
         partition = self._topics.partition(topic, index)
         appended = self._mark(partition, producer_id, producer_epoch, coordinator_epoch, committed)
-        durable = asyncio.get_running_loop().create_future()
-        wait = AckWait(lambda: durable.set_result(None))
-        if partition.high_watermark <= appended.last_offset:
-            partition.waiters.add_ack(appended.last_offset, wait)
-        wait.arrive()
-        await durable
+        await _until_visible([(partition, appended.last_offset)])
 
     async def list(
         self, states: Collection[str], producer_ids: Collection[int], duration_ms: int, pattern: str | None
@@ -224,6 +215,17 @@ class Transactions:
             await asyncio.sleep(0)  # a pattern over ten thousand ids takes a while
             found += machine.list(self._around.clock.now_ms(), states, producer_ids, duration_ms, pattern)
         return found
+
+
+async def _until_visible(written: list[tuple[Partition, int]]) -> None:
+    """Return when what was appended up to these offsets is visible, and so durable where that was promised."""
+    visible = asyncio.get_running_loop().create_future()
+    wait = AckWait(lambda: None if visible.done() else visible.set_result(None))  # done: who waited was cancelled
+    for partition, last_offset in written:
+        if partition.high_watermark <= last_offset:
+            partition.waiters.add_ack(last_offset, wait)
+    wait.arrive()
+    await visible
 
 
 class Admissions:

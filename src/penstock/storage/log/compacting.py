@@ -5,10 +5,11 @@ next: the state says how far offsets may be missing; `swap` says which segments 
 on with the old segments, which were given files of their own, until the log's list of segments has changed.
 """
 
+from dataclasses import replace
+
 from penstock.errors import PenstockError
 from penstock.observe.logs import get_logger
 from penstock.ports.disk import Disk, File, is_shortage
-from penstock.storage.checked_file import save_all
 from penstock.storage.compaction.due import plan
 from penstock.storage.compaction.job import CompactionError, Group, Job, Result, Source
 from penstock.storage.compaction.process import Compactor
@@ -17,7 +18,7 @@ from penstock.storage.log.card import SUMMARY_BYTES, Summary
 from penstock.storage.log.loading import card_of, file_of
 from penstock.storage.log.log import Log, Shelf
 from penstock.storage.log.segment import Segment
-from penstock.storage.log.state import FILE_NAME as STATE_NAME
+from penstock.storage.log.upkeep import Upkeep
 
 log_ = get_logger("compaction")
 MAX_KEYS = 1_000_000
@@ -30,6 +31,7 @@ class Compaction:
 
     def __init__(self, shelf: Shelf, compactor: Compactor, bytes_per_second: int) -> None:
         self._shelf = shelf
+        self._upkeep = Upkeep(shelf)
         self._compactor = compactor
         self._bytes_per_second = bytes_per_second
         self._not_before: dict[str, int] = {}
@@ -81,7 +83,7 @@ class Compaction:
         try:
             await disk.run(drop_leftovers, disk, log.directory)
             aborted = await disk.run(_aborted, log, job.until)
-            result = await self._compactor.run(_with_aborted(job, aborted))
+            result = await self._compactor.run(replace(job, aborted=aborted))
             self.placing = True
             async with log.tending:
                 if not self._is_as_it_was(log, result):
@@ -130,7 +132,7 @@ class Compaction:
         disk, changed = self._shelf.disk, result.changed
         if changed:
             log.state.gaps_to = max(log.state.gaps_to, changed[-1].next_offset)
-            await self._save_state(log)
+            await self._upkeep.save_state(log)
             old = [segment for group in changed for segment in log.segments if segment.base in group.replaced]
             files = await disk.run(_pin, log, old)
             for segment, file in zip(old, files, strict=True):
@@ -148,13 +150,7 @@ class Compaction:
             del segment, file
             await disk.run(_let_go, old, files)
         log.state.compacted_to = result.cleaned_to
-        await self._save_state(log)
-
-    async def _save_state(self, log: Log) -> None:
-        log.state.producers_at = log.end_offset
-        encoded = log.state.encode()
-        await self._shelf.committer.commit(log)
-        await self._shelf.disk.run(save_all, self._shelf.disk, {f"{log.directory}/{STATE_NAME}": encoded})
+        await self._upkeep.save_state(log)
 
 
 def _aborted(log: Log, until: int) -> tuple[tuple[int, int, int], ...]:
@@ -165,10 +161,6 @@ def _aborted(log: Log, until: int) -> tuple[tuple[int, int, int], ...]:
             card = card_of(log, segment)
             found += [row[:3] for row in card.transactions.aborted() if row.first_offset < until]
     return tuple(found)
-
-
-def _with_aborted(job: Job, aborted: tuple[tuple[int, int, int], ...]) -> Job:
-    return Job(**{name: getattr(job, name) for name in Job.__slots__} | {"aborted": aborted})
 
 
 def _pin(log: Log, segments: list[Segment]) -> list[File]:

@@ -151,14 +151,15 @@ class Upkeep:
         await self._shelf.committer.commit(log)
         return {f"{log.directory}/{states.FILE_NAME}": encoded}
 
-    async def _save_state(self, log: Log) -> None:
+    async def save_state(self, log: Log) -> None:
+        """Save what a log remembers besides its segments, durably. The caller has `Log.tending`."""
         await self._shelf.disk.run(save_all, self._shelf.disk, await self._state(log))
 
     async def _move_start(self, log: Log, offset: int) -> None:
         if offset > log.log_start:
             log.state.log_start = offset
             log.state.epochs.drop_before(offset)
-            await self._save_state(log)
+            await self.save_state(log)
         await self._drop_below_start(log)
 
     async def _drop_below_start(self, log: Log) -> None:

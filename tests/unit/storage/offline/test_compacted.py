@@ -12,7 +12,7 @@ from penstock.records.control import Marker, build_marker
 from penstock.storage import checked_file
 from penstock.storage.compaction.process import InlineCompaction
 from penstock.storage.compaction.swap import finish_swap, prepare_swap
-from penstock.storage.log.compacting import Compaction, _aborted, _with_aborted
+from penstock.storage.log.compacting import Compaction, _aborted
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.state import LogState, load_state
 from penstock.storage.log.transactions import Transactions
@@ -312,7 +312,7 @@ async def decided() -> tuple[Bench, FaultyDisk]:
     compaction = Compaction(bench.upkeep._shelf, InlineCompaction(bench.disk), 0)
     job = compaction.next_job(bench.log, bench.clock.now_ms())
     assert job is not None
-    job = _with_aborted(replace(job, segment_bytes=1 << 20), _aborted(bench.log, job.until))
+    job = replace(job, segment_bytes=1 << 20, aborted=_aborted(bench.log, job.until))
     result = await InlineCompaction(bench.disk).run(job)
     state = bench.log.state
     state.gaps_to = result.changed[-1].next_offset
