@@ -1,113 +1,28 @@
-"""A small blocking Kafka client, for the few APIs that librdkafka does not have: transactions, producers, epochs.
+"""`penstock.client` in the words of the command line, for the few APIs that librdkafka does not have.
 
-One request at a time on each connection, in the newest version that both sides know. Plaintext only: with any other
-`security.protocol` it says so before it connects. Everything else goes through librdkafka (docs/adr/0007).
+Plaintext only: with any other `security.protocol` it says so before it connects. Everything else goes through
+librdkafka (docs/adr/0007).
 """
 
-import socket
 import time
 from collections.abc import Callable
-from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from penstock.cli.connection import Refused, Server, split_address
 from penstock.cli.failure import UNREACHABLE, USAGE, CommandError
+from penstock.client import errors
+from penstock.client.cluster import GROUP, TRANSACTION
+from penstock.client.connection import Connection
+from penstock.client.errors import error_name
+from penstock.client.settings import Address, Settings
 
 if TYPE_CHECKING:
     from penstock.protocols.kafka.messages import Message
 
+__all__ = ["GROUP", "TRANSACTION", "Address", "Cluster", "check", "error_name", "is_plaintext"]
 
-_APIS: Final = {
-    "metadata": (3, 4, 12),  # from 4 on a question makes no topic, from 1 on an empty list means no topics
-    "find_coordinator": (10, 1, 4),
-    "api_versions": (18, 0, 0),  # a server too old or too new for any other version answers this one
-    "init_producer_id": (22, 0, 5),
-    "write_txn_markers": (27, 1, 1),
-    "offset_delete": (47, 0, 0),
-    "describe_producers": (61, 0, 0),
-    "describe_transactions": (65, 0, 0),
-    "list_transactions": (66, 0, 1),
-    "consumer_group_describe": (69, 0, 1),
-}
-"""Kafka's number of each API, the oldest and the newest version this client can use."""
-
-GROUP, TRANSACTION = 0, 1  # kinds of coordinators
 _RETRIABLE: Final = frozenset({14, 15, 16, 51})  # a coordinator that loads or moves, a transaction about to end
 _RETRY_S: Final = 0.1
-_LARGEST_ANSWER: Final = 100_000_000
-_MOST_ELEMENTS = 5_000_000  # of an answer, from a server one has chosen
-_INT, _HEAD = Struct(">i"), Struct(">hhih")
-_CLIENT_ID: Final = b"penstock-cli"
-Address = tuple[str, int]
-
-
-class Connection:
-    """One broker. Every call ends, well or not, within the time the server is given to answer."""
-
-    def __init__(self, server: Server, address: Address) -> None:
-        self.name = f"{address[0]}:{address[1]}"
-        self._server = server
-        self._correlation = 0
-        self._versions: dict[int, tuple[int, int]] = {}
-        self.socket = socket.create_connection(address, timeout=server.timeout_s)
-
-    def call(self, api: str, **values: Any) -> "Message":
-        """Ask with the fields of any version; those that the version in use lacks are left out.
-
-        Raises `CommandError` for an API the broker does not have and an answer that is none, `OSError` where the
-        connection ends.
-        """
-        from penstock.net.connection import PeerError
-        from penstock.protocols.kafka.codec import skip_tags
-        from penstock.protocols.kafka.messages import decode, encode, schema_of
-
-        version = self._choose(api)
-        request, response = (schema_of(api, version, direction) for direction in ("request", "response"))
-        self._correlation += 1
-        head = _HEAD.pack(_APIS[api][0], version, self._correlation, len(_CLIENT_ID)) + _CLIENT_ID
-        body = head + (b"\0" if request.flexible else b"") + encode(request, values)
-        deadline = time.monotonic() + self._server.timeout_s
-        self.socket.settimeout(self._server.timeout_s)
-        self.socket.sendall(_INT.pack(len(body)) + body)
-        (size,) = _INT.unpack(self._read(_INT.size, deadline))
-        try:
-            if not _INT.size <= size <= _LARGEST_ANSWER:
-                raise PeerError(f"{size} bytes")
-            frame = memoryview(self._read(size, deadline))
-            if _INT.unpack_from(frame)[0] != self._correlation:
-                raise PeerError("it belongs to another question")
-            start = skip_tags(frame, _INT.size) if response.flexible else _INT.size
-            return decode(response, frame, start, max_elements=_MOST_ELEMENTS)
-        except PeerError as error:
-            raise CommandError(f"the server at {self.name} gave no proper answer to {_title(api)}: {error}") from None
-
-    def _choose(self, api: str) -> int:
-        key, oldest, newest = _APIS[api]
-        if api == "api_versions":
-            return newest
-        if not self._versions:
-            answer = self.call("api_versions")
-            self._versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        if key not in self._versions:
-            raise CommandError(f"the server at {self.name} does not have {_title(api)}")
-        low, high = self._versions[key]
-        if (version := min(newest, high)) < max(oldest, low):
-            told = f"the server at {self.name} has {_title(api)} in versions {low} to {high}"
-            raise CommandError(f"{told}; {oldest} to {newest} are known here")
-        return version
-
-    def _read(self, size: int, deadline: float) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self.socket.settimeout(left)
-            piece = self.socket.recv(min(size - len(data), 1 << 20))
-            if not piece:
-                raise ConnectionError("the server closed the connection")
-            data += piece
-        return bytes(data)
 
 
 class Cluster:
@@ -115,6 +30,7 @@ class Cluster:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._settings = Settings(server.address, timeout_s=server.timeout_s, client_id="penstock-cli")
         self._open: dict[Address, Connection] = {}
         if not is_plaintext(server):
             told = f"security.protocol={server.properties['security.protocol']}"
@@ -125,7 +41,7 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         for connection in self._open.values():
-            connection.socket.close()
+            connection.close()
 
     def brokers(self) -> dict[int, Address]:
         return {each.node_id: (each.host, each.port) for each in self.ask(None, "metadata", topics=[]).brokers}
@@ -165,18 +81,23 @@ class Cluster:
         places = [split_address(word.strip()) for word in self._server.address.split(",")]
         for place in places if address is None else [address]:
             try:
-                if place not in self._open:
-                    self._open[place] = Connection(self._server, place)
-                return self._open[place].call(api, **values)
-            except (OSError, UnicodeError) as error:
-                if place in self._open:
-                    self._open.pop(place).socket.close()
-                reasons.append("" if isinstance(error, TimeoutError) else getattr(error, "strerror", "") or str(error))
-        told = ", ".join(dict.fromkeys(filter(None, reasons)))
+                return self._connect(place).call(api, **values)
+            except errors.Unreachable as error:
+                late = isinstance(error.__cause__, TimeoutError)
+                reasons += [] if late else [each.reason for each in error.failures]
+            except errors.ClientError as error:
+                raise CommandError(str(error)) from None
+        told = ", ".join(dict.fromkeys(reasons))
         if address is None or address in places:
             raise self._server.unreachable(told)
         named = f"no broker at {address[0]}:{address[1]}, which the server named"
         raise CommandError(f"{named}: {told or f'no answer within {self._server.timeout_s:g} s'}", code=UNREACHABLE)
+
+    def _connect(self, place: Address) -> Connection:
+        found = self._open.get(place)
+        if found is None or not found.usable:
+            found = self._open[place] = Connection(self._settings, place)
+        return found
 
 
 def is_plaintext(server: Server) -> bool:
@@ -187,16 +108,3 @@ def check(code: int, what: str) -> None:
     """Raise `Refused` for an error code, in Kafka's words."""
     if code:
         raise Refused(f"{what}: {error_name(code).lower().replace('_', ' ')}", error_name(code))
-
-
-def error_name(code: int) -> str:
-    from kio.schema.errors import ErrorCode
-
-    try:
-        return ErrorCode(code).name.upper()
-    except ValueError:
-        return f"error {code}"
-
-
-def _title(api: str) -> str:
-    return "".join(word.capitalize() for word in api.split("_"))
