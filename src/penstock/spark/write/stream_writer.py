@@ -1,0 +1,139 @@
+"""Streaming writes: every micro-batch is one transaction with a mark, so that a repeated one is written once.
+
+Spark makes a writer for each micro-batch on the driver and pickles it for the tasks, and another one, in another
+process, to commit or abort. Only the first kind may begin a transaction: beginning is what pickling does. The
+committing one learns of it from the tasks.
+"""
+
+import os
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from penstock.spark.errors import OptionError, SourceError
+from penstock.spark.options.options import WriteOptions
+from penstock.spark.write.exactly_once import Loan, abort, commit, lend
+from penstock.spark.write.marks import Mark
+from penstock.spark.write.outgoing import TOTAL_MASK, sum_content
+from penstock.spark.write.writer import PlainDoor, SharedDoor, Written, check, this_task, write_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+def open_stream_writer(options: WriteOptions, schema: "StructType", *, overwrite: bool) -> DataSourceStreamArrowWriter:
+    check(options, schema, overwrite=overwrite, patient=True)
+    if options.delivery == "at-least-once":
+        return PlainStreamWriter(options)
+    return ExactlyOnceWriter(options, transactional_id(options))
+
+
+def transactional_id(options: WriteOptions) -> str:
+    """The query's: one checkpoint, one id, so that a new run shuts out the one before."""
+    if options.transactional_id is not None:
+        return options.transactional_id
+    if options.checkpoint is None:
+        raise OptionError(
+            "an exactly-once write must know its query again: set the option checkpointLocation or transactional.id "
+            "on the writer, or choose delivery=at-least-once"
+        )
+    return f"penstock-spark-{sha256(normal_path(options.checkpoint).encode()).hexdigest()[:32]}"
+
+
+def normal_path(place: str) -> str:
+    """A checkpoint's place, however it is spelled: with a scheme or without, with a slash at its end or without."""
+    scheme, colon, rest = place.partition(":")
+    if colon and scheme != "file":
+        return place.rstrip("/")
+    local = rest if colon else place
+    return os.path.abspath("/" + local.lstrip("/") if local.startswith("//") else local)
+
+
+class PlainStreamWriter(DataSourceStreamArrowWriter):
+    """Every task for itself; a repeated micro-batch is written again."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        return write_rows(self._options, iterator, PlainDoor(self._options))
+
+
+class ExactlyOnceWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: WriteOptions, transactional_id: str) -> None:
+        self._options = options
+        self._transactional_id = transactional_id
+        self._loan: Loan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._loan is None:
+            self._loan = lend(
+                self._options.settings, self._transactional_id, timeout_ms=self._options.transaction_timeout_ms
+            )
+        return self.__dict__
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        assert self._loan is not None
+        query, batch = batch_of_task()
+        mark = self._loan.marks.get(query)
+        if mark is not None and mark.covers(query, batch):
+            rows = total = 0
+            for each in iterator:
+                rows += each.num_rows
+                total += sum_content(each)
+            return Written(rows, total, self._loan, query=query, skipped=True)
+        written = write_rows(self._options, iterator, SharedDoor(self._options, self._loan, this_task()))
+        written.loan, written.query = self._loan, query
+        return written
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        written = [each for each in messages if isinstance(each, Written)]
+        claims = {claim for each in written for claim in each.claims}
+        rows, total = sum(each.rows for each in written), sum(each.total for each in written) & TOTAL_MASK
+        if any(each.skipped for each in written):
+            if self._options.check_repeats:
+                check_repeat(written[0], rows, total, batchId)
+            return
+        if not claims:
+            return  # nothing to write
+        loan = written[0].loan
+        leases = {each.loan.lease for each in written if each.loan is not None}
+        if loan is None or len(leases) != 1 or len(written) != len(messages):
+            raise SourceError(
+                f"batch {batchId}: its tasks wrote in {len(leases)} transactions; it is written anew at the next start"
+            )
+        mark = Mark(written[0].query, batchId, rows, total)
+        commit(self._options.settings, loan, claims, mark, patience_s=self._options.delivery_timeout_s)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Frees the topics' readers from an open transaction; if nobody can, the query's next start does."""
+        for message in messages:
+            if isinstance(message, Written) and message.loan is not None:
+                abort(self._options.settings, message.loan)
+                return
+
+
+def check_repeat(written: Written, rows: int, total: int, batch: int) -> None:
+    """Raise `SourceError` if a batch that was not written again is not the one that was written."""
+    assert written.loan is not None
+    mark = written.loan.marks[written.query]
+    if (rows, total) != (mark.rows, mark.total):
+        raise SourceError(
+            f"batch {batch} was written before, with {mark.rows} rows, and comes again with {rows} rows that are not "
+            "the same: the checkpoint is not the one of the last run, or the query gives other rows each time (uuid, "
+            "rand). For such a query set checkRepeats=false; otherwise begin with a new checkpoint. Nothing was written"
+        )
+
+
+def batch_of_task() -> tuple[str, int]:
+    """Which query's and which micro-batch a task works for."""
+    context = TaskContext.get()
+    query = context.getLocalProperty("sql.streaming.queryId") if context else None
+    batch = context.getLocalProperty("streaming.sql.batchId") if context else None
+    if query is None or batch is None:
+        raise SourceError("Spark does not tell the task its query and batch; exactly-once needs Spark 4.2 or 4.3")
+    return query, int(batch)
