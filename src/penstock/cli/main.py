@@ -27,6 +27,7 @@ COMMANDS = {
     "txn": "list, describe and abort transactions",
     "config": "check and show a broker's settings",
     "log": "look into, verify and repair a data directory",
+    "spark": "check what Spark needs, have it start faster",
     "bench": "measure a broker's throughput and latency",
     "context": "name the servers you work with",
     "completion": "print the shell's completion script",
