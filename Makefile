@@ -8,7 +8,7 @@ CACHE := .cache
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run test setup check bench soak docs lock clean
+.PHONY: help run test setup check bench bench-spark soak chaos-spark docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -50,8 +50,14 @@ test: setup ## everything that guards main; prints what each part took
 bench: setup ## measure beside Apache Kafka; writes bench/results and docs/benchmarks.md
 	@$(BIN)/python -m bench.run $(ARGS)
 
+bench-spark: setup ## measure the Spark source beside Spark's Kafka connector; writes bench/results and docs/benchmarks-spark.md
+	@$(BIN)/python -m bench.spark $(ARGS)
+
 soak: setup ## long runs: more kills, cuts and seeds (KILLS, CUTS, SEEDS, RECORDS)
-	@KILLS=$${KILLS:-500} CUTS=$${CUTS:-100} SEEDS=$${SEEDS:-20000} $(BIN)/python -m pytest -q --timeout 14400 tests/chaos tests/property
+	@KILLS=$${KILLS:-500} CUTS=$${CUTS:-100} SEEDS=$${SEEDS:-20000} $(BIN)/python -m pytest -q --timeout 14400 tests/chaos tests/property tests/spark/test_warm.py
+
+chaos-spark: setup ## an exactly-once query whose driver and workers are killed again and again (KILLS, CHAOS_SEED)
+	@KILLS=$${KILLS:-20} $(BIN)/python -m pytest -q -s --timeout 7200 tests/chaos_spark
 
 docs: $(DEV) ## renew the reference pages made from the code
 	@$(BIN)/python scripts/make_docs.py

@@ -1,7 +1,7 @@
 """Penstock beside Apache Kafka on one machine, in turn, in interleaved rounds.
 
 Owns: the load, the measuring and the report. Never imports `penstock`: a broker is a process with an address.
-(unmetered.py does, as it runs inside such a process.)
+(unmetered.py does, as it runs inside such a process, and spark.py uses `penstock.spark` as a user's program does.)
 
 run.py         the command: rounds, brokers, where the results go
 groups.py      what a run consists of
@@ -30,5 +30,7 @@ machine.py     facts about the machine and the versions
 figures.py     medians, ratios, verdicts
 report.py      results as a page of docs; plots.py draws its pictures
 progress.py    a line for each step on standard error
+spark.py       the Spark source beside Spark's Kafka connector; spark_queries.py has the queries and their checks,
+               spark_clock.py times them, spark_report.py makes the page
 sync_rounds.py what a sync round costs, for docs/adr/0003-sync-rounds.md
 """
