@@ -1,4 +1,5 @@
-"""Writes the reference pages that are made from the code: docs/configuration.md and docs/kafka.md.
+"""Writes the reference pages that are made from the code: docs/configuration.md, docs/kafka.md
+and docs/spark-options.md.
 
 A unit test fails when a page no longer says what the code does; run `make docs` then.
 """
@@ -10,6 +11,7 @@ from penstock.engine.topic_config import SETTINGS as TOPIC_SETTINGS
 from penstock.protocols.kafka.handlers.api_versions import advertised
 from penstock.protocols.kafka.session import APIS
 from penstock.server.config import PARTITIONS_KEY, SETTINGS, Config
+from penstock.spark.options.option_table import OPTIONS
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -95,7 +97,25 @@ def kafka() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"configuration.md": configuration, "kafka.md": kafka}
+def spark_options() -> str:
+    lines = [
+        "# Options of the Spark source",
+        "",
+        'For `format("penstock")`; [spark.md](spark.md) is the guide. The case of names does not count; unknown ones',
+        "are errors.",
+        "",
+        "| option | for | default | what it does |",
+        "|---|---|---|---|",
+    ]
+    for option in (each for each in OPTIONS if each.use):
+        meaning = option.meaning.replace("|", "\\|")
+        lines.append(f"| `{option.name}` | {option.use.text} | {option.default} | {meaning} |")
+    ignored = ", ".join(f"`{option.name}`" for option in OPTIONS if not option.use)
+    lines += ["", f"Accepted without effect: {ignored}, and every other property of Kafka's clients (`kafka.*`)."]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"configuration.md": configuration, "kafka.md": kafka, "spark-options.md": spark_options}
 
 if __name__ == "__main__":
     for name, make in PAGES.items():
