@@ -70,8 +70,8 @@ def test_a_missed_bar_is_a_loss_although_ahead() -> None:
 
 
 def test_a_faster_tuned_connector_is_a_loss_although_no_bar_asks() -> None:
-    found = result({"penstock": 20, "connector": 10, "tuned": 40}, row="write-100")
-    assert spark_report.losses(found) == "- batch write, 100 B: 0.5 x tuned connector. No reason is known yet."
+    found = result({"penstock": 20, "connector": 10, "tuned": 40}, row="read-1k")
+    assert spark_report.losses(found) == "- batch read, 1 KB: 0.5 x tuned connector. No reason is known yet."
 
 
 def test_page_tells_command_machine_and_what_was_sealed() -> None:
