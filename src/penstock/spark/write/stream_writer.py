@@ -8,17 +8,17 @@ committing one learns of it from the tasks.
 import os
 from collections.abc import Iterator
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.spark.errors import OptionError, SourceError
 from penstock.spark.options.options import WriteOptions
-from penstock.spark.write.exactly_once import Loan, abort, commit, lend
+from penstock.spark.write.exactly_once import abort, commit
 from penstock.spark.write.marks import Mark
 from penstock.spark.write.outgoing import TOTAL_MASK, sum_content
-from penstock.spark.write.writer import PlainDoor, SharedDoor, Written, check, this_task, write_rows
+from penstock.spark.write.writer import Lender, PlainDoor, SharedDoor, Written, check, this_task, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,19 +63,7 @@ class PlainStreamWriter(DataSourceStreamArrowWriter):
         return write_rows(self._options, iterator, PlainDoor(self._options))
 
 
-class ExactlyOnceWriter(DataSourceStreamArrowWriter):
-    def __init__(self, options: WriteOptions, transactional_id: str) -> None:
-        self._options = options
-        self._transactional_id = transactional_id
-        self._loan: Loan | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        if self._loan is None:
-            self._loan = lend(
-                self._options.settings, self._transactional_id, timeout_ms=self._options.transaction_timeout_ms
-            )
-        return self.__dict__
-
+class ExactlyOnceWriter(Lender, DataSourceStreamArrowWriter):
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         assert self._loan is not None
         query, batch = batch_of_task()

@@ -93,11 +93,10 @@ class PlainWriter(DataSourceArrowWriter):
         return write_rows(self._options, iterator, PlainDoor(self._options))
 
 
-class AtomicWriter(DataSourceArrowWriter):
-    """All tasks in one transaction.
+class Lender:
+    """A writer that begins a transaction for its tasks.
 
-    Spark makes a writer on the driver and pickles it for the tasks and the commit; the transaction begins when it is
-    pickled first.
+    Spark makes a writer on the driver and pickles it for the tasks; the transaction begins when it is pickled first.
     """
 
     def __init__(self, options: WriteOptions, transactional_id: str) -> None:
@@ -111,6 +110,10 @@ class AtomicWriter(DataSourceArrowWriter):
                 self._options.settings, self._transactional_id, timeout_ms=self._options.transaction_timeout_ms
             )
         return self.__dict__
+
+
+class AtomicWriter(Lender, DataSourceArrowWriter):
+    """All tasks in one transaction."""
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         assert self._loan is not None
