@@ -104,9 +104,11 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "endingOffsets",
-        Use.BATCH_READ,
-        "`latest`",
-        '`latest`, or for each partition the offset to stop before: `{"orders":{"0":50,"1":-1}}`, -1 being the latest.',
+        Use.READ,
+        "batch: `latest`, streaming: none",
+        '`latest`, or for each partition the offset to stop before: `{"orders":{"0":50,"1":-1}}`, -1 being the latest '
+        "(batch reads). A stream with an end goes no further, and does not end by itself but with an `availableNow` "
+        "trigger.",
     ),
     Option(
         "endingOffsetsByTimestamp",
@@ -197,8 +199,16 @@ OPTIONS: tuple[Option, ...] = (
         "The name under which `exactly-once` writes. Two queries must not share it.",
     ),
     Option(
+        "batch.query",
+        Use.BATCH_WRITE,
+        "",
+        "Inside `foreachBatch`: the query's id, with `batch.id` its micro-batch. Written before, it is not written "
+        "again. Wants `delivery=exactly-once` and `transactional.id`.",
+    ),
+    Option("batch.id", Use.BATCH_WRITE, "", "The number that `foreachBatch` is called with."),
+    Option(
         "checkRepeats",
-        Use.STREAM_WRITE,
+        Use.WRITE,
         "`true`",
         "Whether a micro-batch that was written before must have the same rows when Spark repeats it. Off for queries "
         "that give other rows each time (`uuid()`, `rand()`).",

@@ -15,7 +15,7 @@ from penstock.spark.errors import OptionError
 from penstock.spark.options.client_properties import SECURITY
 from penstock.spark.options.columns import select_columns
 from penstock.spark.options.option_table import OPTIONS, Option, Use, check_names
-from penstock.spark.options.positions import LATEST, Positions, check_order, parse_ending, parse_starting
+from penstock.spark.options.positions import Positions, check_order, parse_ending, parse_starting
 from penstock.spark.options.subscription import Subscription, parse_subscription
 
 __all__ = [
@@ -75,6 +75,7 @@ class WriteOptions:
         codec: one of `penstock.records.compression.Codec`.
         batch_bytes: of a record batch before it is compressed.
         check_repeats: whether a batch that was written before must have the same rows when it comes again.
+        batch: which query's micro-batch a batch write is, if it says so.
     """
 
     settings: Settings
@@ -89,6 +90,7 @@ class WriteOptions:
     delivery_timeout_s: float
     transaction_timeout_ms: int
     check_repeats: bool
+    batch: tuple[str, int] | None = None
 
 
 class _Given:
@@ -152,7 +154,9 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     columns, format_options = _parse_columns(given)
     path = given.text("path")
     starting = parse_starting(given.values, streaming=streaming)
-    ending = Positions("endingOffsets", everywhere=LATEST) if streaming else parse_ending(given.values)
+    ending = parse_ending(given.values)
+    if streaming and ending.everywhere is None and min(ending.each.values(), default=0) < 0:
+        raise OptionError("endingOffsets: a stream ends at offsets, not at the latest one, which moves on")
     check_order(starting, ending)
     max_rows, max_bytes = _parse_limits(given)
     return ReadOptions(
@@ -204,7 +208,22 @@ def parse_write(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         delivery_timeout_s=given.number_or("kafka.delivery.timeout.ms", 120_000) / 1000,
         transaction_timeout_ms=given.number("kafka.transaction.timeout.ms", most=_LONGEST_TRANSACTION_MS) or 900_000,
         check_repeats=given.truth("checkRepeats", default=True),
+        batch=_parse_batch(given, delivery, transactional_id),
     )
+
+
+def _parse_batch(given: _Given, delivery: str, transactional_id: str | None) -> tuple[str, int] | None:
+    query, batch = given.text("batch.query"), given.number("batch.id", least=0, most=_INT64_MAX)
+    if query is None and batch is None:
+        return None
+    if query is None or batch is None:
+        raise OptionError("batch.query and batch.id go together: which query, and which of its micro-batches")
+    if delivery != "exactly-once" or transactional_id is None:
+        raise OptionError(
+            "batch.query and batch.id are for exactly-once under a name of its own: set delivery=exactly-once and "
+            "transactional.id"
+        )
+    return query, batch
 
 
 def _parse_columns(given: _Given) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -49,7 +49,8 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._reading = open_reading(options, schema)
         self._cluster: Cluster | None = None
-        self._stop_at: Offsets | None = None  # where a run for what is available now ends
+        # Where the stream ends, or a run for what is available now.
+        self._stop_at: Offsets | None = dict(options.ending.each) or None
         self._known_sizes: dict[TopicPartition, float] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,7 +103,11 @@ class TopicStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return format_offsets(self._latest(found.partitions), found.ids)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._stop_at = self._latest(self._find().partitions)
+        latest = self._latest(self._find().partitions)
+        stop_at = self._stop_at
+        self._stop_at = (
+            latest if stop_at is None else {key: min(latest.get(key, end), end) for key, end in stop_at.items()}
+        )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         (began, old_ids), (ends, ids) = parse_offsets(start), parse_offsets(end)

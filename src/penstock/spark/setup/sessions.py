@@ -55,7 +55,8 @@ def session(app_name: str = "penstock", master: str = "local[*]", **conf: object
 
 def settings(master: str, conf: Mapping[str, object], warmth: Warmth | None = None) -> dict[str, str]:
     """Spark's settings for a session: those chosen here, and over them those in `conf`."""
-    jvm = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"]
+    # A query that is stopped within foreachBatch has Spark match a long message, which takes more than the usual stack.
+    jvm = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", "-Xss4m"]
     if warmth is not None:
         jvm += warmth.jvm_options()
     chosen = {

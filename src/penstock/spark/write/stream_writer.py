@@ -15,10 +15,8 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from penstock.spark.errors import OptionError, SourceError
 from penstock.spark.options.options import WriteOptions
-from penstock.spark.write.exactly_once import abort, commit
-from penstock.spark.write.marks import Mark
-from penstock.spark.write.outgoing import TOTAL_MASK, sum_content
-from penstock.spark.write.writer import Lender, PlainDoor, SharedDoor, Written, check, this_task, write_rows
+from penstock.spark.write.exactly_once import abort
+from penstock.spark.write.writer import Lender, PlainDoor, Written, check, write_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,37 +63,10 @@ class PlainStreamWriter(DataSourceStreamArrowWriter):
 
 class ExactlyOnceWriter(Lender, DataSourceStreamArrowWriter):
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        assert self._loan is not None
-        query, batch = batch_of_task()
-        mark = self._loan.marks.get(query)
-        if mark is not None and mark.covers(query, batch):
-            rows = total = 0
-            for each in iterator:
-                rows += each.num_rows
-                total += sum_content(each)
-            return Written(rows, total, self._loan, query=query, skipped=True)
-        written = write_rows(self._options, iterator, SharedDoor(self._options, self._loan, this_task()))
-        written.loan, written.query = self._loan, query
-        return written
+        return self.write_batch(*batch_of_task(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        written = [each for each in messages if isinstance(each, Written)]
-        claims = {claim for each in written for claim in each.claims}
-        rows, total = sum(each.rows for each in written), sum(each.total for each in written) & TOTAL_MASK
-        if any(each.skipped for each in written):
-            if self._options.check_repeats:
-                check_repeat(written[0], rows, total, batchId)
-            return
-        if not claims:
-            return  # nothing to write
-        loan = written[0].loan
-        leases = {each.loan.lease for each in written if each.loan is not None}
-        if loan is None or len(leases) != 1 or len(written) != len(messages):
-            raise SourceError(
-                f"batch {batchId}: its tasks wrote in {len(leases)} transactions; it is written anew at the next start"
-            )
-        mark = Mark(written[0].query, batchId, rows, total)
-        commit(self._options.settings, loan, claims, mark, patience_s=self._options.delivery_timeout_s)
+        self.commit_batch(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Frees the topics' readers from an open transaction; if nobody can, the query's next start does."""
@@ -103,18 +74,6 @@ class ExactlyOnceWriter(Lender, DataSourceStreamArrowWriter):
             if isinstance(message, Written) and message.loan is not None:
                 abort(self._options.settings, message.loan)
                 return
-
-
-def check_repeat(written: Written, rows: int, total: int, batch: int) -> None:
-    """Raise `SourceError` if a batch that was not written again is not the one that was written."""
-    assert written.loan is not None
-    mark = written.loan.marks[written.query]
-    if (rows, total) != (mark.rows, mark.total):
-        raise SourceError(
-            f"batch {batch} was written before, with {mark.rows} rows, and comes again with {rows} rows that are not "
-            "the same: the checkpoint is not the one of the last run, or the query gives other rows each time (uuid, "
-            "rand). For such a query set checkRepeats=false; otherwise begin with a new checkpoint. Nothing was written"
-        )
 
 
 def batch_of_task() -> tuple[str, int]:

@@ -17,7 +17,8 @@ from penstock.spark.arrow.encode import Section, seal
 from penstock.spark.errors import OptionError, SourceError
 from penstock.spark.options.options import WriteOptions
 from penstock.spark.write.exactly_once import Loan, Task, TurnTaker, abort, commit, explained, lend, settle
-from penstock.spark.write.outgoing import Outgoing, TopicPartition, check_columns, sum_content
+from penstock.spark.write.marks import Mark
+from penstock.spark.write.outgoing import TOTAL_MASK, Outgoing, TopicPartition, check_columns, sum_content
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,20 +112,71 @@ class Lender:
             )
         return self.__dict__
 
+    def write_batch(self, query: str, batch: int, iterator: "Iterator[pa.RecordBatch]") -> Written:
+        """In a task: its rows of a micro-batch, unless the batch was written before."""
+        assert self._loan is not None
+        mark = self._loan.marks.get(query)
+        if mark is not None and mark.covers(query, batch):
+            rows = total = 0
+            for each in iterator:
+                rows += each.num_rows
+                total += sum_content(each)
+            return Written(rows, total, self._loan, query=query, skipped=True)
+        written = write_rows(self._options, iterator, SharedDoor(self._options, self._loan, this_task()))
+        written.loan, written.query = self._loan, query
+        return written
+
+    def commit_batch(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
+        """On the driver: what the tasks wrote, and the micro-batch's mark."""
+        written = [each for each in messages if isinstance(each, Written)]
+        claims = {claim for each in written for claim in each.claims}
+        rows, total = sum(each.rows for each in written), sum(each.total for each in written) & TOTAL_MASK
+        if any(each.skipped for each in written):
+            if self._options.check_repeats:
+                check_repeat(written[0], rows, total, batch)
+            return
+        if not claims:
+            return  # nothing to write
+        loan = written[0].loan
+        leases = {each.loan.lease for each in written if each.loan is not None}
+        if loan is None or len(leases) != 1 or len(written) != len(messages):
+            raise SourceError(
+                f"batch {batch}: its tasks wrote in {len(leases)} transactions; it is written anew at the next start"
+            )
+        mark = Mark(written[0].query, batch, rows, total)
+        commit(self._options.settings, loan, claims, mark, patience_s=self._options.delivery_timeout_s)
+
+
+def check_repeat(written: Written, rows: int, total: int, batch: int) -> None:
+    """Raise `SourceError` if a batch that was not written again is not the one that was written."""
+    assert written.loan is not None
+    mark = written.loan.marks[written.query]
+    if (rows, total) != (mark.rows, mark.total):
+        raise SourceError(
+            f"batch {batch} was written before, with {mark.rows} rows, and comes again with {rows} rows that are not "
+            "the same: the checkpoint is not the one of the last run, or the query gives other rows each time (uuid, "
+            "rand). For such a query set checkRepeats=false; otherwise begin with a new checkpoint. Nothing was written"
+        )
+
 
 class AtomicWriter(Lender, DataSourceArrowWriter):
-    """All tasks in one transaction."""
+    """All tasks in one transaction; with a mark, where the write says which micro-batch it is."""
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         assert self._loan is not None
+        if self._options.batch is not None:
+            return self.write_batch(*self._options.batch, iterator)
         return write_rows(self._options, iterator, SharedDoor(self._options, self._loan, this_task()))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         assert self._loan is not None
-        claims = {claim for message in messages if isinstance(message, Written) for claim in message.claims}
-        if not claims:
-            return  # no rows
-        commit(self._options.settings, self._loan, claims, None, patience_s=self._options.delivery_timeout_s)
+        if self._options.batch is not None:
+            self.commit_batch(messages, self._options.batch[1])
+        else:
+            claims = {claim for message in messages if isinstance(message, Written) for claim in message.claims}
+            if not claims:
+                return  # no rows
+            commit(self._options.settings, self._loan, claims, None, patience_s=self._options.delivery_timeout_s)
         settle(self._options.settings, self._loan)  # whoever wrote reads it next
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:

@@ -349,11 +349,10 @@ def test_writes_that_cannot_be(options: dict[str, str], message: str) -> None:
         ("kafka.ssl.*", Use.BATCH_READ, r"there is no option 'kafka.ssl.\*'"),
         ("x" * 1000, Use.BATCH_READ, "there is no option 'x{100}';"),
         (
-            "endingOffsets",
+            "endingTimestamp",
             Use.STREAM_READ,
-            "'endingOffsets' is for batch reads, and this is a streaming read; leave it out",
+            "'endingTimestamp' is for batch reads, and this is a streaming read; leave it out",
         ),
-        ("endingTimestamp", Use.STREAM_READ, "'endingTimestamp' is for batch reads"),
         ("endingOffsetsByTimestamp", Use.STREAM_READ, "'endingOffsetsByTimestamp' is for batch reads"),
         (
             "topic",
@@ -434,3 +433,33 @@ def test_the_table_is_fit_to_print() -> None:
 )
 def test_uses_as_a_person_says_them(use: Use, text: str) -> None:
     assert use.text == text
+
+
+BATCH = {"kafka.bootstrap.servers": "h:1", "batch.query": "q", "batch.id": "7"}
+NAMED = {"delivery": "exactly-once", "transactional.id": "t"}
+
+
+def test_a_write_may_say_which_micro_batch_it_is() -> None:
+    assert parse_write({**BATCH, **NAMED}, streaming=False).batch == ("q", 7)
+    assert parse_write({"kafka.bootstrap.servers": "h:1"}, streaming=False).batch is None
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({**BATCH, "transactional.id": "t"}, "transactional.id is for exactly-once"),
+        ({**BATCH, "delivery": "exactly-once"}, r"set delivery=exactly-once and\s+transactional.id"),
+        ({name: value for name, value in {**BATCH, **NAMED}.items() if name != "batch.id"}, "go together"),
+        ({**BATCH, **NAMED, "batch.id": "-1"}, "batch.id"),
+    ],
+)
+def test_micro_batches_that_cannot_be_told(options: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        parse_write(options, streaming=False)
+
+
+def test_a_stream_ends_at_offsets() -> None:
+    topic = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+    assert parse_read({**topic, "endingOffsets": '{"t": {"0": 5}}'}, streaming=True).ending.each == {("t", 0): 5}
+    with pytest.raises(OptionError, match="a stream ends at offsets"):
+        parse_read({**topic, "endingOffsets": '{"t": {"0": -1}}'}, streaming=True)
