@@ -1,0 +1,93 @@
+from collections import Counter
+from typing import Any
+
+from penstock.pipelines.home.status import State, Status
+from penstock.pipelines.model import DeadLetters, SinkSpec, Source, Spec
+from penstock.pipelines.run.counters import Counters
+from penstock.pipelines.run.watching import Rate, Watch, read_source
+
+SPEC = Spec(
+    "p",
+    (Source("orders", "topic", {"topic": ("orders",)}), Source("shops", "files", {"static": True})),
+    (),
+    (SinkSpec("lake", "delta", "orders", {}),),
+    DeadLetters("drop"),
+    "here:1",
+)
+
+
+def offsets(*numbers: int) -> dict[str, Any]:
+    return {"orders": {str(at): number for at, number in enumerate(numbers)}, "#ids": {"orders": "uuid"}}
+
+
+def progress(batch: int, start: Any, end: Any, latest: Any, rows: int = 1, second: int = 0) -> dict[str, Any]:
+    source = {"startOffset": start, "endOffset": end, "latestOffset": latest, "numInputRows": rows}
+    return {
+        "id": "q",
+        "batchId": batch,
+        "timestamp": f"2026-11-16T08:00:{batch + second:02d}.000Z",
+        "numInputRows": rows,
+        "durationMs": {"triggerExecution": 1500},
+        "eventTime": {},
+        "sources": [source],
+    }
+
+
+def test_rows_and_lag_are_read_off_the_offsets() -> None:
+    told = progress(0, offsets(0, 5), offsets(10, 7), offsets(30, 7))["sources"][0]
+    assert read_source(told) == (12, 20)
+
+
+def test_a_batch_from_the_end_has_no_rows() -> None:
+    told = progress(0, offsets(-1, -1), offsets(1000, 7), offsets(1000, 9))["sources"][0]
+    assert read_source(told) == (0, 2)
+
+
+def test_the_first_batch_counts_from_nothing_and_files_by_their_rows() -> None:
+    assert read_source({"startOffset": None, "endOffset": offsets(4), "latestOffset": None}) == (4, None)
+    assert read_source({"endOffset": {"logOffset": 3}, "numInputRows": 9}) == (9, None)
+    assert read_source({"endOffset": '{"orders": {"0": 3}}', "startOffset": '{"orders": {"0": 1}}'}) == (2, None)
+
+
+def test_progress_that_comes_twice_counts_once() -> None:
+    watch = Watch(SPEC, Status("p", State.STARTING), Counters())
+    for told in (progress(0, offsets(0), offsets(10), offsets(12)), progress(1, offsets(10), offsets(12), offsets(12))):
+        watch.progress(told)
+        watch.progress(told)
+    status = watch.now(State.RUNNING)
+    assert (status.rows, status.batch, status.lag, status.batch_s, status.query) == (12, 1, 0, 1.5, "q")
+
+
+def test_an_idle_query_tells_its_lag() -> None:
+    watch = Watch(SPEC, Status("p", State.STARTING), Counters())
+    events = [
+        progress(0, offsets(0), offsets(10), offsets(10)),
+        progress(1, offsets(10), offsets(10), offsets(25), rows=0, second=1),
+        progress(1, offsets(10), offsets(25), offsets(25), second=5),
+    ]
+    seen = []
+    for count in range(1, 4):
+        for event in events[:count]:  # Spark tells the last ones again and again
+            watch.progress(event)
+        status = watch.now(State.RUNNING)
+        seen.append((status.rows, status.lag, status.batch))
+    assert seen == [(10, 0, 0), (10, 15, 0), (25, 0, 1)]
+
+
+def test_trouble_is_waiting_until_it_is_over() -> None:
+    watch = Watch(SPEC, Status("p", State.STARTING), Counters(sinks=Counter(lake=3), dead_letters=1))
+    watch.trouble("lake", "no room")
+    status = watch.now(State.RUNNING)
+    assert (status.state, status.reason, status.sinks["lake"].trouble) == (State.WAITING, "no room", "no room")
+    assert (status.sinks["lake"].rows, status.dead_letters) == (3, 1)
+    watch.trouble("lake", "")
+    assert watch.now(State.RUNNING).state is State.RUNNING
+
+
+def test_a_rate_is_of_the_last_seconds() -> None:
+    rate = Rate()
+    assert rate.add(0, 0.0) == 0
+    assert rate.add(100, 10.0) == 10
+    for second in range(11, 60):
+        last = rate.add(100, float(second))
+    assert last == 0
