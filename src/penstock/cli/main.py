@@ -28,6 +28,7 @@ COMMANDS = {
     "config": "check and show a broker's settings",
     "log": "look into, verify and repair a data directory",
     "spark": "check what Spark needs, have it start faster",
+    "pipeline": "run data pipelines on Spark",
     "bench": "measure a broker's throughput and latency",
     "context": "name the servers you work with",
     "completion": "print the shell's completion script",
@@ -120,6 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001 - the border where every error becomes a line and an exit code
+        if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
+            return CANCELLED  # Ctrl+C came while librdkafka's binding was about to return something
         return report(error)
     return result if isinstance(result, int) else 0
 
