@@ -1,5 +1,5 @@
-"""Writes the reference pages that are made from the code: docs/configuration.md, docs/kafka.md
-and docs/spark-options.md.
+"""Writes the reference pages that are made from the code: docs/configuration.md, docs/kafka.md, docs/spark-options.md,
+docs/pipeline-keys.md and docs/sinks.md.
 
 A unit test fails when a page no longer says what the code does; run `make docs` then.
 """
@@ -8,6 +8,9 @@ from operator import attrgetter
 from pathlib import Path
 
 from penstock.engine.topic_config import SETTINGS as TOPIC_SETTINGS
+from penstock.pipelines.keys import Key, Keys
+from penstock.pipelines.sinks import KINDS, kind_of
+from penstock.pipelines.spec import tables
 from penstock.protocols.kafka.handlers.api_versions import advertised
 from penstock.protocols.kafka.session import APIS
 from penstock.server.config import PARTITIONS_KEY, SETTINGS, Config
@@ -115,7 +118,104 @@ def spark_options() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"configuration.md": configuration, "kafka.md": kafka, "spark-options.md": spark_options}
+def pipeline_keys() -> str:
+    lines = [
+        "# Keys of a pipeline's file",
+        "",
+        "[pipelines.md](pipelines.md) is the manual; the keys of sinks are in [sinks.md](sinks.md). Unknown keys are",
+        "errors.",
+        "",
+        "- `${VAR}` and `${VAR:default}` are replaced from the environment, in every value; `$${` stands for `${`.",
+        "- A duration is `500ms`, `90s`, `10m`, `1h`, `1d`, several of them (`1h30m`), or a number of seconds.",
+        "- A size is `64KiB` (1024), `10MB` (a million) or a number of bytes.",
+        "- A list of one text may be the text alone.",
+        "- Relative paths are relative to the file.",
+        "",
+        "## The pipeline",
+        *_key_table(tables.PIPELINE),
+        "",
+        "## A source of topics",
+        "Under `sources`, by its name. It has `topic` or `pattern`.",
+        "",
+        *_key_table(tables.TOPIC_SOURCE),
+        "",
+        "## A source of files",
+        "Under `sources`, by its name. It has `files`.",
+        "",
+        *_key_table(tables.FILES_SOURCE),
+        "",
+        "## A step",
+        "Under `steps`, by its name. It has `sql` or `python`.",
+        "",
+        *_key_table(tables.STEP),
+        "",
+        "## An expectation",
+        "In the list `expect` of a source or step. `{NAME: PREDICATE}` is short for one with `otherwise: quarantine`;",
+        "`{NAME: {that: ..., otherwise: ...}}` does as well.",
+        "",
+        *_key_table(tables.EXPECTATION),
+        "",
+        "## A watermark",
+        "Under `watermark` of a source or step.",
+        "",
+        *_key_table(tables.WATERMARK),
+        "",
+        "## Dead letters",
+        "Under `dead_letters`; or the word `log` or `drop` in its place.",
+        "",
+        *_key_table(tables.DEAD_LETTERS),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def sinks() -> str:
+    lines = [
+        "# Sinks",
+        "",
+        "Where a pipeline's rows go. Under `sinks`, by a name of your own; the key that is a kind's name says which",
+        f"kind it is, and where. Each also has `from`: {tables.SINK_FROM.help[0].lower()}{tables.SINK_FROM.help[1:]}",
+        "[pipelines.md](pipelines.md) is the manual and says how each micro-batch is written once.",
+    ]
+    for name in KINDS:
+        kind = kind_of(name)
+        example = ["```yaml", "sinks:", *(f"  {line}" for line in kind.EXAMPLE.strip().splitlines()), "```"]
+        lines += ["", f"## {name}", kind.ABOUT.strip(), "", *example, "", *_key_table(kind.KEYS)]
+    return "\n".join(lines) + "\n"
+
+
+def _key_table(keys: Keys) -> list[str]:
+    rows = [f"| `{key.name}` | {_allowed(key)} | {_default(key)} | {key.help.replace('|', '&#124;')} |" for key in keys]
+    return ["| key | value | default | what it is |", "|---|---|---|---|", *rows]
+
+
+def _allowed(key: Key) -> str:
+    words = {"texts": "list of texts", "flag": "true, false", "any": "see there"}
+    return ", ".join(f"`{each}`" for each in key.choices) or words.get(key.kind, key.kind)
+
+
+def _default(key: Key) -> str:
+    """As it would stand in a file."""
+    value = key.default
+    if key.required:
+        return "required"
+    if value is None or value in ("", (), {}):
+        return ""
+    if key.kind == "duration":
+        return f"`{value:g}s`" if value < 60 or value % 60 else f"`{value // 60:g}m`"
+    if key.kind == "size":
+        powers = {"MiB": 2**20, "KiB": 2**10, "MB": 10**6, "kB": 10**3}
+        unit = next((unit for unit, size in powers.items() if value % size == 0), "")
+        return f"`{value // powers.get(unit, 1)}{unit}`"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+PAGES = {
+    "configuration.md": configuration,
+    "kafka.md": kafka,
+    "spark-options.md": spark_options,
+    "pipeline-keys.md": pipeline_keys,
+    "sinks.md": sinks,
+}
 
 if __name__ == "__main__":
     for name, make in PAGES.items():
