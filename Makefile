@@ -8,10 +8,10 @@ CACHE := .cache
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run test setup check bench bench-spark soak chaos-spark docs lock clean
+.PHONY: help run test setup check bench bench-spark bench-pipelines soak chaos-spark docs lock clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Penstock needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version 2>&1). Set PYTHON=..." >&2; exit 1; }
@@ -52,6 +52,9 @@ bench: setup ## measure beside Apache Kafka; writes bench/results and docs/bench
 
 bench-spark: setup ## measure the Spark source beside Spark's Kafka connector; writes bench/results and docs/benchmarks-spark.md
 	@$(BIN)/python -m bench.spark $(ARGS)
+
+bench-pipelines: setup ## measure pipelines beside programs without them; writes bench/results and docs/benchmarks-pipelines.md
+	@$(BIN)/python -m bench.pipelines $(ARGS)
 
 soak: setup ## long runs: more kills, cuts and seeds (KILLS, CUTS, SEEDS, RECORDS)
 	@KILLS=$${KILLS:-500} CUTS=$${CUTS:-100} SEEDS=$${SEEDS:-20000} $(BIN)/python -m pytest -q --timeout 14400 tests/chaos tests/property tests/spark/test_warm.py

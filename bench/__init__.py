@@ -1,7 +1,8 @@
 """Penstock beside Apache Kafka on one machine, in turn, in interleaved rounds.
 
 Owns: the load, the measuring and the report. Never imports `penstock`: a broker is a process with an address.
-(unmetered.py does, as it runs inside such a process, and spark.py uses `penstock.spark` as a user's program does.)
+(unmetered.py does, as it runs inside such a process, and spark.py and pipelines.py use
+`penstock.spark` and `penstock.pipelines` as a user's program does.)
 
 run.py         the command: rounds, brokers, where the results go
 groups.py      what a run consists of
@@ -32,5 +33,7 @@ report.py      results as a page of docs; plots.py draws its pictures
 progress.py    a line for each step on standard error
 spark.py       the Spark source beside Spark's Kafka connector; spark_queries.py has the queries and their checks,
                spark_clock.py times them, spark_report.py makes the page
+pipelines.py   pipelines beside programs without them; pipelines_queries.py has backlogs, sinks and small batches,
+               pipelines_driver.py the background driver, pipelines_report.py makes the page
 sync_rounds.py what a sync round costs, for docs/adr/0003-sync-rounds.md
 """

@@ -1,0 +1,291 @@
+"""Results of bench.pipelines as a page of docs: a table for each theme, the bars, the losses, the machine."""
+
+import json
+import statistics
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.figures import Result, figures, ratios, short, spread
+from bench.pipelines_driver import PACE_S, RATE
+from bench.pipelines_queries import (
+    EXPECTATION,
+    FULL,
+    LIMIT,
+    MIDDLE,
+    RECORD_BYTES,
+    SELECT,
+    SMALL,
+    SMALL_BATCHES,
+    SMALL_ROWS,
+)
+from bench.report import DOCS
+from bench.report import RESULTS as ALL_RESULTS
+from bench.spark_queries import PARTITIONS
+
+RESULTS = ALL_RESULTS / "pipelines"
+"""A directory of its own, as the other pages take the newest file of theirs."""
+PAGE = "benchmarks-pipelines.md"
+AGAINST = {"plain": "plain program", "connector": "connector"}
+START_BAR_S = 3.0
+
+
+class Line(NamedTuple):
+    """A figure of a row: what is added to the row's name to have its key, and its unit."""
+
+    ending: str
+    unit: str
+
+
+class Row(NamedTuple):
+    """`name` is the key of its first figure; that one is judged.
+
+    Attributes:
+        limit: the most that the median may be; 0 for rows without a bar.
+        reason: why it is lost, when it is.
+    """
+
+    name: str
+    title: str
+    lines: tuple[Line, ...]
+    limit: float = 0.0
+    reason: str = ""
+
+
+class Theme(NamedTuple):
+    """A table; its subjects are its columns, in this order. Ratios are the pipeline's figure over the others'."""
+
+    title: str
+    subjects: Mapping[str, str]
+    rows: tuple[Row, ...]
+    note: str
+
+
+_RATES = (
+    Line("", "k rows/s"),
+    Line("-cpu", "Spark CPU-s a million rows"),
+    Line("-broker", "broker CPU-s a million rows"),
+)
+_SECONDS = (Line("", "s"),)
+_MILLISECONDS = (Line("", "ms"),)
+_CORES = (Line("", "cores"),)
+_BATCHES = (
+    Line("", "micro-batches/s"),
+    Line("-ms", "ms a micro-batch"),
+    Line("-cpu", "Spark CPU-ms a micro-batch"),
+    Line("-broker", "broker CPU-ms a micro-batch"),
+)
+_PIPELINE = {"penstock": "pipeline"}
+_WAYS = {
+    "penstock": "pipeline, exactly once",
+    "plain": '`format("penstock")`, exactly once',
+    "connector": "connector, at least once",
+}
+# What the code does beside; which part of it costs how much was not measured, and the page says so.
+_TWICE = (
+    "Not taken apart by measuring. Beyond the plain program, a pipeline counts what breaks an expectation before it "
+    "writes: it keeps the rows of a micro-batch in memory and goes through them twice."
+)
+_FIXED = (
+    "Not taken apart by measuring. Beyond the plain program, a pipeline's micro-batch has a second job for the counts "
+    "of expectations, a call into Python, a look at the sink's mark before and after, and totals saved to disk."
+)
+_FIRST_BATCH = "What comes behind `running` is the first micro-batch; not taken apart further."
+THEMES = (
+    Theme(
+        "Backlog from topic to topic",
+        _WAYS,
+        (
+            Row("copy", "in a session that is there", _RATES, reason=_TWICE),
+            Row("cold", "with the start of the session", _RATES[:1], reason=_TWICE),
+        ),
+        f"{FULL.records:,} records, read once, {LIMIT:,} a micro-batch, from the start of the query (of the pipeline: "
+        "from the check of its file) to its end. The connector promises less: a micro-batch that is repeated is "
+        "written twice. With the start of the session it is a process from its start to its end, `penstock pipeline "
+        "run --once` for the pipeline; measured in every third round.",
+    ),
+    Theme(
+        "Latency",
+        _PIPELINE,
+        (
+            Row("latency-p50", "half of all copies", _MILLISECONDS),
+            Row("latency-p95", "95 %", _MILLISECONDS),
+            Row("latency-p99", "99 %", _MILLISECONDS),
+            Row("latency-cpu", "CPU of driver, JVM and workers", _CORES),
+            Row("latency-broker", "CPU of the broker", _CORES),
+        ),
+        f"{RATE:,} records a second for {PACE_S:g} s, after five seconds that do not count, through a pipeline with "
+        "`every: 0` in the background driver: from the record's timestamp until its copy has come to a consumer that "
+        "reads committed.",
+    ),
+    Theme(
+        "Backlog to other sinks",
+        _PIPELINE,
+        (
+            Row("parquet", f"parquet, {FULL.records:,} records", _RATES),
+            Row("delta", f"delta, {FULL.records:,} records", _RATES),
+            Row("sqlite", f"jdbc, SQLite, {SMALL.records:,} records", _RATES),
+            Row("postgres", f"jdbc, PostgreSQL, {MIDDLE.records:,} records", _RATES),
+        ),
+        "The same pipeline with another sink, `mode: insert` for databases; from the check of its file to its end. "
+        "Spark's CPU of the last row has PostgreSQL's own in it.",
+    ),
+    Theme(
+        "Start",
+        _PIPELINE,
+        (
+            Row("cold-driver", "first pipeline: the command, a driver and Spark", _SECONDS),
+            Row("cold-run", "first pipeline: from there to its first row in the sink", _SECONDS),
+            Row("cold-written", "first pipeline: from the command to its first row", _SECONDS),
+            Row("warm-running", "second pipeline: from the wish to `running`", _SECONDS, START_BAR_S),
+            Row("warm-written", "second pipeline: from the wish to its first row", _SECONDS, START_BAR_S, _FIRST_BATCH),
+            Row("command-returned", "third pipeline: `penstock pipeline start` returns", _SECONDS, START_BAR_S),
+            Row(
+                "command-written",
+                "third pipeline: from the command to its first row",
+                _SECONDS,
+                START_BAR_S,
+                _FIRST_BATCH,
+            ),
+        ),
+        "Some hundred rows from topic to topic, `every: 1s`, a new background driver in each round. The wish is the "
+        "file `wanted.json`, which is all that the command leaves for a driver that is up; the command also starts "
+        "Python and reads the file. The first row is there when a consumer that reads committed has it.",
+    ),
+    Theme(
+        "Small micro-batches",
+        _WAYS,
+        (Row("small", f"{SMALL_ROWS} rows each", _BATCHES, reason=_FIXED),),
+        f"{SMALL_BATCHES} micro-batches of {SMALL_ROWS} rows, one as soon as the one before is done (`every: 0`): what "
+        "a micro-batch costs however little it has to do. By the times of Spark's own log of commits.",
+    ),
+)
+
+
+class Verdict(NamedTuple):
+    row: Row
+    value: float
+    holds: bool
+
+
+def verdict(result: Result, row: Row) -> Verdict | None:
+    """None without a bar or figures."""
+    values = figures(result, "penstock", row.name)
+    if not row.limit or not values:
+        return None
+    value = statistics.median(values)
+    return Verdict(row, value, value <= row.limit)
+
+
+def missed(result: Result) -> list[Row]:
+    found = (verdict(result, row) for theme in THEMES for row in theme.rows)
+    return [each.row for each in found if each is not None and not each.holds]
+
+
+def table(result: Result, theme: Theme) -> str:
+    """Empty without figures of the pipeline."""
+    against = [name for name in AGAINST if name in theme.subjects]
+    barred = any(row.limit for row in theme.rows)
+    head = ["", "unit", *theme.subjects.values(), *(f"x {AGAINST[name]}" for name in against)]
+    head += ["bar"] if barred else []
+    lines = []
+    for row in theme.rows:
+        if not figures(result, "penstock", row.name):
+            continue
+        for line in row.lines:
+            name = f"{row.name}{line.ending}"
+            cells = [row.title, line.unit, *(spread(figures(result, subject, name)) for subject in theme.subjects)]
+            cells += [spread(ratios(result, name, other)) for other in against]
+            cells += [bar(result, row)] if barred else []
+            lines.append("| " + " | ".join(cells) + " |")
+    if not lines:
+        return ""
+    return "\n".join(["| " + " | ".join(head) + " |", "|---" * len(head) + "|", *lines])
+
+
+def bar(result: Result, row: Row) -> str:
+    found = verdict(result, row)
+    return "" if found is None else f"≤ {row.limit:g} s: {'passed' if found.holds else '**missed**'}"
+
+
+def tables(result: Result, *, notes: bool = True) -> str:
+    bodies = [(theme, table(result, theme)) for theme in THEMES]
+    parts = [[f"## {theme.title}", *([theme.note] if notes else []), body] for theme, body in bodies if body]
+    return "\n\n".join(line for part in parts for line in part)
+
+
+def losses(result: Result) -> str:
+    """Every row where a program without a pipeline is faster, and every bar that is missed."""
+    lines = []
+    for theme in THEMES:
+        for row in theme.rows:
+            reason = row.reason or "No reason is known yet."
+            for other, title in AGAINST.items():
+                found = ratios(result, row.name, other)
+                if found and statistics.median(found) < 1.0:
+                    lines.append(f"- {theme.title}, {row.title}: {short(statistics.median(found))} x {title}. {reason}")
+            judged = verdict(result, row)
+            if judged is not None and not judged.holds:
+                lines.append(f"- {theme.title}, {row.title}: {short(judged.value)} s, **bar missed**. {reason}")
+    return "\n".join(lines) or "None in this run."
+
+
+def page(result: Result) -> str:
+    machine = "\n".join(f"| {name} | {value} |" for name, value in result["machine"].items())
+    rounds, session_s = len(result["rounds"]), result["session_s"]
+    return f"""# Benchmarks of pipelines
+
+Pipelines beside the plainest programs that do the same without one: Structured Streaming with `format("penstock")`, and
+with Spark's own Kafka connector and `from_json`. One machine, one Penstock broker with its default settings (it syncs
+before it acknowledges), {rounds} rounds of all in turn. Broker, Spark and database share the machine. Figures are
+medians over the rounds with their range; a ratio is the median of the rounds' own ratios, the pipeline over the other.
+[pipelines.md](pipelines.md) is the guide; [benchmarks-spark.md](benchmarks-spark.md) has the Spark source by itself.
+
+```
+{result["command"]}
+```
+
+- Records are JSON of {RECORD_BYTES} bytes with five fields, no keys, not compressed, in topics of {PARTITIONS}
+  partitions. Every pipeline is `{SELECT}`
+  with the expectation `{EXPECTATION}` (`otherwise: drop`; the programs have it as a filter). Nine rows in ten are paid,
+  one in a thousand breaks the expectation. Rates count the records read.
+- The order turns with the rounds. Backlogs have run before in the one session, on fewer rows, without counting; of
+  small micro-batches the first five do not count. That session took {session_s:.1f} s to start.
+- Outside of the timing, topics are read by the connector: rows, bytes and the sum of the values' CRC-32 must be what
+  the query gives in a batch. Of other sinks rows and different ids are counted, not the other columns. Of the records
+  at a steady rate each must have one copy. Anything else ends the run.
+- CPU is user and system time: Spark's of the driver, the JVM and Python's workers (looked at five times a second, as
+  Spark does not keep the time of workers that end); the broker's of its process.
+
+{tables(result)}
+
+## Where pipelines lose
+
+{losses(result)}
+
+## Machine
+
+| | |
+|---|---|
+{machine}
+"""
+
+
+def save(result: Result, docs: Path = DOCS) -> None:
+    """Write the page."""
+    docs.mkdir(parents=True, exist_ok=True)
+    (docs / PAGE).write_text(page(result))
+
+
+def main() -> None:
+    """Write the page again from a complete run's file (the newest without one)."""
+    chosen = Path(sys.argv[1]) if sys.argv[1:] else max(RESULTS.glob("*.json"), default=None)
+    if chosen is None:
+        sys.exit("no results yet: make bench-pipelines")
+    save(json.loads(chosen.read_text()))
+    sys.stderr.write(f"{DOCS / PAGE} written from {chosen}\n")
+
+
+if __name__ == "__main__":
+    main()
