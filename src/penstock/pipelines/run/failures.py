@@ -19,7 +19,18 @@ _MOST: Final = 500
 _JVM_IS_GONE: Final = frozenset({"Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError"})
 _UNAVAILABLE: Final = frozenset({"SinkUnavailable", "Unreachable"})
 _TERMINAL: Final = frozenset(
-    {"SinkError", "OptionError", "FormatError", "DataLossError", "AnalysisException", "ParseException", "Unsupported"}
+    {
+        "PipelineError",
+        "SpecError",
+        "ExpectationFailed",
+        "SinkError",
+        "OptionError",
+        "FormatError",
+        "DataLossError",
+        "AnalysisException",
+        "ParseException",
+        "Unsupported",
+    }
 )
 _TERMINAL_CONDITIONS: Final = re.compile(
     r"\[(UNRESOLVED_|TABLE_OR_VIEW_NOT_FOUND|STREAMING_STATEFUL|STATE_STORE_\w*SCHEMA|CAST_|DIVIDE_BY_ZERO|"

@@ -213,7 +213,7 @@ class Run:
         while query.isActive and not self._stop.is_set():
             self._look(query)
             self._show(State.RUNNING)
-            query.awaitTermination(_LOOK_EVERY_S) if not query.isActive else self._stop.wait(_LOOK_EVERY_S)
+            self._stop.wait(_LOOK_EVERY_S)
         if self._stop.is_set():
             self._show(State.STOPPING)
             writer.stop(query.stop)

@@ -17,6 +17,7 @@ Traceback (most recent call last):
         ("penstock.client.errors.Unreachable: no broker answers at a:1", SinkUnavailable, "no broker answers at a:1"),
         ("penstock.pipelines.errors.SinkError: column x", SinkError, "sink lake: column x"),
         ("penstock.spark.errors.OptionError: kafka.acks", SinkError, "kafka.acks"),
+        ("penstock.pipelines.errors.ExpectationFailed: expectation 'a' of b", SinkError, "expectation 'a' of b"),
         ("ValueError: 7", TaskFailed, "sink lake: 7"),
     ],
 )
