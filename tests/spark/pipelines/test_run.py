@@ -450,17 +450,17 @@ def test_two_runs_at_once(
 
 
 @pytest.mark.parametrize(
-    ("change", "line", "told"),
+    ("change", "told"),
     [
-        (("amount * 2", "amout * 2"), 12, "amout.*cannot be resolved.*amount"),
-        (("WHERE id >", "WHERE id > > "), 13, "step doubled: .*[Ss]yntax error"),
-        (("positive: amount", "positive: amuont"), 14, "expectation 'positive' of doubled: .*amuont"),
-        (("positive: amount > 0", "positive: amount + 1"), 14, "is bigint, but must be true or false"),
-        (("FROM orders", "FROM orders JOIN nobody"), 13, "nobody.*cannot be found"),
+        (("amount * 2", "amout * 2"), "amout.*cannot be resolved.*amount"),
+        (("WHERE id >", "WHERE id > > "), "step doubled: .*[Ss]yntax error"),
+        (("positive: amount", "positive: amuont"), "expectation 'positive' of doubled: .*amuont"),
+        (("positive: amount > 0", "positive: amount + 1"), "is bigint, but must be true or false"),
+        (("FROM orders", "FROM orders JOIN nobody"), "nobody.*cannot be found"),
     ],
 )
 def test_mistakes_are_told_with_their_line(
-    change: tuple[str, str], line: int, told: str, pipeline: Pipeline, memory: Memory, new_topic: Callable[..., str]
+    change: tuple[str, str], told: str, pipeline: Pipeline, memory: Memory, new_topic: Callable[..., str]
 ) -> None:
     text = """
         name: wrong
@@ -480,7 +480,7 @@ def test_mistakes_are_told_with_their_line(
         pipeline.run()
     (finding,) = caught.value.findings
     assert finding.place is not None
-    assert change[1].split()[-1] in lines[finding.place.line - 1], (finding, line)
+    assert change[1].split()[-1] in lines[finding.place.line - 1], finding
 
 
 def test_a_query_that_spark_cannot_stream_is_refused(
