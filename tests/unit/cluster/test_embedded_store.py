@@ -9,13 +9,19 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Container
 from pathlib import Path
 
 import pytest
 
-from penstock.cluster.metadata.embedded import DamagedMetadataError, EmbeddedStore
+from penstock.cluster.metadata import embedded
+from penstock.cluster.metadata.database import Committed, DamagedMetadataError
+from penstock.cluster.metadata.embedded import EmbeddedStore
+from penstock.cluster.metadata.transaction import Transaction
 from penstock.errors import Code, PenstockError, StartupError
-from penstock.ports.metadata import Entry, MetadataStore
+from penstock.ports.metadata import Change, Entry, LeaseLost, MetadataStore
+
+FIRST_FORMAT = Path(__file__).parents[2] / "golden" / "v1" / "data" / "meta" / "metadata.db"
 
 
 async def filled(path: Path, count: int = 3) -> list[Entry]:
@@ -83,8 +89,8 @@ async def test_every_commit_is_synced_and_new_names_too(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "fsync", record)
     store = await EmbeddedStore.open(str(tmp_path / "meta" / "store.db"))
     assert synced_directories == {inode(tmp_path), inode(tmp_path / "meta")}
-    mode = await store._run(lambda: store._connection.execute("PRAGMA journal_mode").fetchone()[0])
-    level = await store._run(lambda: store._connection.execute("PRAGMA synchronous").fetchone()[0])
+    mode = await store._run(lambda: store._database.connection.execute("PRAGMA journal_mode").fetchone()[0])
+    level = await store._run(lambda: store._database.connection.execute("PRAGMA synchronous").fetchone()[0])
     assert (mode, level) == ("wal", 2)
     await store.close()
 
@@ -102,13 +108,132 @@ def test_sqlite_is_not_imported_before_it_is_needed() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
+def columns(path: Path) -> tuple[int, list[tuple[object, ...]]]:
+    connection = sqlite3.connect(path)
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    rows = connection.execute("SELECT key, value, revision FROM entries ORDER BY key").fetchall()
+    connection.close()
+    return version, rows
+
+
+async def test_a_file_of_the_first_format_is_upgraded(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    shutil.copy(FIRST_FORMAT, path)
+    version, rows = columns(path)
+    assert (version, len(rows)) == (1, 7)
+    entries = [Entry(*row) for row in rows]
+    assert await reopened(path) == entries
+    assert columns(path) == (2, rows)
+    assert await reopened(path) == entries
+    store = await EmbeddedStore.open(str(path))
+    lease = await store.grant(60)
+    assert await store.transact(put_leased={"topics/gzip": b""}, lease=lease) == 17, "the revision goes on"
+    await store.revoke(lease)
+    await store.close()
+    assert await reopened(path) == [entry for entry in entries if entry.key != "topics/gzip"]
+
+
+async def test_an_upgrade_checks_every_row(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    shutil.copy(FIRST_FORMAT, path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE entries SET value = x'00' WHERE key = 'topics/lz4'")
+    connection.close()
+    with pytest.raises(StartupError, match=r"topics/lz4.*checksum"):
+        await EmbeddedStore.open(str(path))
+
+
+async def leased(path: Path) -> None:
+    """A file with one key that is bound to a lease, as its process left it."""
+    store = await EmbeddedStore.open(str(path))
+    lease = await store.grant(600)
+    await store.transact(put={"stays": b""}, put_leased={"goes": b"", "freed": b""}, lease=lease)
+    await store.transact(put={"freed": b""})
+    await store.close()
+
+
+async def test_no_lease_outlives_the_process(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    await leased(path)
+    store = await EmbeddedStore.open(str(path))
+    assert await store.snapshot("") == ([Entry("freed", b"", 2), Entry("stays", b"", 1)], 3)
+    with pytest.raises(LeaseLost):
+        await store.keep_alive(1)
+    await store.close()
+    store = await EmbeddedStore.open(str(path))
+    assert (await store.snapshot("")).revision == 3
+    await store.close()
+
+
+@pytest.mark.parametrize("lease", ["0", "2"])
+async def test_a_row_that_lost_its_lease_is_found_at_open(tmp_path: Path, lease: str) -> None:
+    path = tmp_path / "store.db"
+    await leased(path)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT lease FROM entries WHERE key = 'goes'").fetchone() == (1,)
+        connection.execute("UPDATE entries SET lease = ? WHERE key = 'goes'", (int(lease),))
+    connection.close()
+    with pytest.raises(StartupError, match=r"'goes' fails its checksum"):
+        await EmbeddedStore.open(str(path))
+
+
+async def test_a_full_device_keeps_no_lease_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_RETRY_S", 0.01)
+    store = await EmbeddedStore.open(str(tmp_path / "store.db"))
+    lease = await store.grant(600)
+    await store.transact(put_leased={"a": b""}, lease=lease)
+    remove, failures = store._database.remove_leased, 3
+
+    def remove_if_there_is_room(lease: int) -> Committed:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        return remove(lease)
+
+    monkeypatch.setattr(store._database, "remove_leased", remove_if_there_is_room)
+    with pytest.raises(PenstockError, match="no space"):
+        await store.revoke(lease)
+    with pytest.raises(LeaseLost):
+        await store.keep_alive(lease)
+    async with asyncio.timeout(60):
+        assert await anext(aiter(store.watch("", 1))) == [Change("a", None, 2)]
+    assert failures == 0
+    await store.close()
+
+
+async def test_a_change_that_nobody_waits_for_any_more_is_told_to_watches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await EmbeddedStore.open(str(tmp_path / "store.db"))
+    transact, begun, abandoned = store._database.transact, threading.Event(), threading.Event()
+
+    def transact_when_abandoned(transaction: Transaction, leases: Container[int]) -> Committed:
+        begun.set()
+        assert abandoned.wait(60)
+        return transact(transaction, leases)
+
+    monkeypatch.setattr(store._database, "transact", transact_when_abandoned)
+    asking = asyncio.ensure_future(store.transact(put={"a": b"1"}))
+    assert await asyncio.to_thread(begun.wait, 60)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    abandoned.set()
+    async with asyncio.timeout(60):
+        assert await anext(aiter(store.watch("", 0))) == [Change("a", b"1", 1)]
+    await store.close()
+
+
 async def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     await filled(path)
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 7")
     connection.close()
-    with pytest.raises(StartupError, match=r"store\.db has format version 7; this release reads 1"):
+    with pytest.raises(StartupError, match=r"store\.db has format version 7; this release reads 1 to 2"):
         await EmbeddedStore.open(str(path))
 
 
@@ -154,6 +279,9 @@ async def test_an_empty_file_becomes_a_store(tmp_path: Path) -> None:
         "UPDATE entries SET key = 'topics/9' WHERE key = 'topics/1'",
         "UPDATE entries SET crc = crc + 1 WHERE key = 'topics/1'",
         "UPDATE entries SET value = 'text' WHERE key = 'topics/1'",
+        "UPDATE entries SET lease = 1 WHERE key = 'topics/1'",
+        "UPDATE entries SET lease = -1 WHERE key = 'topics/1'",
+        "UPDATE entries SET lease = 'text' WHERE key = 'topics/1'",
         "UPDATE counters SET value = 2",
         "DELETE FROM counters",
         "DROP TABLE counters",
@@ -205,8 +333,8 @@ async def test_no_flipped_byte_changes_what_is_served(tmp_path: Path) -> None:
 async def test_a_full_device_is_said_and_survived(tmp_path: Path) -> None:
     store = await EmbeddedStore.open(str(tmp_path / "store.db"))
     await store.transact(put={"a": b"1"})
-    pages = await store._run(lambda: store._connection.execute("PRAGMA page_count").fetchone()[0])
-    await store._run(lambda: store._connection.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+    pages = await store._run(lambda: store._database.connection.execute("PRAGMA page_count").fetchone()[0])
+    await store._run(lambda: store._database.connection.execute(f"PRAGMA max_page_count = {pages}").fetchone())
     with pytest.raises(PenstockError, match="no space") as caught:
         await store.transact(put={"a": b"2", "big": bytes(100_000)})
     assert caught.value.code is Code.STORAGE_FULL

@@ -15,7 +15,8 @@ from uuid import UUID
 
 import orjson
 
-from penstock.cluster.metadata.embedded import EmbeddedStore, _checksum
+from penstock.cluster.metadata.database import checksum
+from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.topics import CREATING, GROWING, REMOVING, TOPICS, TopicRecord
 from penstock.errors import StartupError
 from penstock.storage.offline.catalogue import Catalogue, Intent, TopicEntry
@@ -163,7 +164,7 @@ def _salvage(path: str, copy: str, problem: str) -> Catalogue:
         ):
             for key, value, revision, crc in rows:
                 typed = isinstance(key, str) and isinstance(value, bytes) and isinstance(revision, int)
-                if typed and 0 < revision < 1 << 63 and _checksum(key, revision, value) == crc:
+                if typed and 0 < revision < 1 << 63 and checksum(key, revision, value) == crc:
                     entries[key] = value
     except (DatabaseError, OverflowError, UnicodeDecodeError):
         pass  # what was read before it is as good as its checksums
