@@ -4,6 +4,7 @@ Owns: TCP behind the network port, frames with a length in front, the order of a
 Never imports engine, protocols or server.
 
 tcp.py         listeners and streams on the event loop; sendfile on a duplicate of the descriptor
+tls.py         contexts from PEM files
 frames.py      bytes into length-prefixed frames, one reused buffer per connection
 connection.py  one connection: frames to a session, answers back in request order, limits
 """

@@ -122,8 +122,17 @@ class Connection:
     def peer(self) -> str:
         return self._transport.peer if self._transport is not None else "nobody"
 
+    @property
+    def certified(self) -> bool:
+        """Whether the peer has shown a certificate that is trusted here."""
+        return self._transport is not None and self._transport.certified
+
     def now(self) -> float:
         return self._clock.monotonic()
+
+    def limit_frames(self, largest: int | None) -> None:
+        """Take no frame above `largest` from now on; None for what the listener allows."""
+        self._buffer.limit(self._limits.frame_bytes if largest is None else largest)
 
     def connected(self, transport: Transport) -> None:
         self._transport = transport

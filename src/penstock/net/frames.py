@@ -110,6 +110,10 @@ class FrameBuffer:
             self._take(SMALL_BYTES)
             self._start = self._end = self._full = 0
 
+    def limit(self, largest: int) -> None:
+        """Change the largest frame that is taken."""
+        self._limit = largest
+
     def _length(self, at: int) -> int:
         length: int = _LENGTH.unpack_from(self._buffer, at)[0]
         if not 0 <= length <= self._limit:

@@ -1,9 +1,12 @@
 """The network as the core sees it: byte streams that receive into a buffer of ours and can send file ranges."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.ports.disk import File
+
+if TYPE_CHECKING:
+    import ssl
 
 
 class Transport(Protocol):
@@ -12,6 +15,11 @@ class Transport(Protocol):
     @property
     def peer(self) -> str:
         """Who is on the other side, for logs: `host:port`."""
+        ...
+
+    @property
+    def certified(self) -> bool:
+        """Whether the peer has shown a certificate that our side of TLS trusts."""
         ...
 
     @property
@@ -70,6 +78,20 @@ class Listener(Protocol):
 
 
 class Network(Protocol):
-    async def listen(self, host: str, port: int, accept: Callable[[], Receiver]) -> Listener:
+    async def listen(
+        self, host: str, port: int, accept: Callable[[], Receiver], *, tls: "ssl.SSLContext | None" = None
+    ) -> Listener:
         """Bind and accept. Raises `OSError` when the address cannot be bound."""
+        ...
+
+    async def connect(
+        self, host: str, port: int, receiver: Receiver, *, timeout_s: float, tls: "ssl.SSLContext | None" = None
+    ) -> Transport:
+        """Open a stream; `receiver.connected` has been called on return, and `disconnected` tells of its loss.
+
+        Raises:
+            ConnectionRefusedError: the host is there and nobody listens.
+            TimeoutError: there was no answer.
+            OSError: anything else, such as an unknown host or a certificate that is not trusted.
+        """
         ...

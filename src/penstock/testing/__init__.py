@@ -8,7 +8,8 @@ virtual_clock.py    an event loop with virtual time and a seeded order, and proc
 faulty_disk.py      the disk port in memory: power cuts, torn writes, errors, a full device
 disk_tree.py        what that disk holds: durable and pending pages and names, what a power cut leaves
 memory_network.py   the network port without sockets: seeded chunks and delays, back-pressure, resets
-memory_metadata.py  the metadata port in a dictionary
+memory_metadata.py  the metadata port: a simulated etcd and its faulty links
+etcd_state.py       what it holds
 """
 
 from penstock.testing.embedded import EmbeddedBroker, embedded_broker

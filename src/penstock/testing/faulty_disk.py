@@ -104,6 +104,7 @@ class FaultyDisk:
     Attributes:
         capacity_bytes: what fits on the device; None is no limit.
         is_resident: what `File.resident` answers.
+        lies: syncs of files succeed and do nothing, as on a device with a careless cache.
         max_delay_s: the longest (virtual) wait before and after work given to `run`.
         counts: calls by the name of the operation; `counts["sync_files"]` is sync rounds.
         operations: calls that changed the device, the unit of `cut_power_after`.
@@ -114,6 +115,7 @@ class FaultyDisk:
     def __init__(self, seed: int = 0, *, capacity_bytes: int | None = None, max_delay_s: float = 0.002) -> None:
         self.capacity_bytes = capacity_bytes
         self.is_resident = True
+        self.lies = False
         self.max_delay_s = max_delay_s
         self.counts: Counter[str] = Counter()
         self.operations = 0
@@ -198,7 +200,8 @@ class FaultyDisk:
         for path, node in nodes:
             fault = self._matching_fault("sync_files", (path,))
             if fault is None:
-                node.sync()
+                if not self.lies:
+                    node.sync()
             else:
                 node.lose_dirty_pages()
                 failure = failure or os_error(fault, path)
@@ -276,7 +279,9 @@ class FaultyDisk:
     def abandon(self) -> "FaultyDisk":
         """The device after a kill -9: what was written stays, synced or not, and locks are gone."""
         self.cut_power()
-        return self._next_incarnation(self._tree)
+        disk = self._next_incarnation(self._tree)
+        disk.lies = self.lies
+        return disk
 
     def fail(self, operation: str, code: int, when: int = 1, path_contains: str = "", *, times: int = 1) -> None:
         """Let the `when`-th matching call, and the `times` - 1 after it, raise `OSError(code)`.

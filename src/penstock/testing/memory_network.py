@@ -1,8 +1,10 @@
 """The network port without sockets: bytes arrive in seeded pieces after seeded waits, in one event loop.
 
-Each direction of a connection is a `_Pipe`: a queue whose head is moved on, piece by piece, by timers. These
-run in the context in which the server began to listen, so the connections of a killed process hang, as after
-a power cut, until `cut` resets them, as the kernel does after a kill -9.
+A connection has two ends, each on a host and in the context of whoever listened or connected. What an end sends waits
+in its `_Pipe`, whose head is moved on by timers that run in the *receiving* end's context, so a killed process hears
+nothing; what the dead had sent and has not arrived is lost with them. Their connections hang, as after a power
+cut, until `cut` resets them, as the kernel does after a kill -9. An end and a reset travel like bytes: a way that is
+blocked holds them back too, so nobody learns of a death through a partition.
 """
 
 import asyncio
@@ -12,34 +14,51 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from random import Random
+from typing import TYPE_CHECKING
 
 from penstock.ports.disk import File
 from penstock.ports.network import Receiver
+from penstock.testing.virtual_clock import Process
+
+if TYPE_CHECKING:
+    import ssl
 
 _FIRST_PORT = 20_000
 _FIRST_CLIENT_PORT = 50_000
+_CLIENT_HOST = "client"
 
 
 class MemoryNetwork:
-    """The network port in memory.
+    """All hosts and the ways between them. `of` is the network port of one host.
 
     Args:
         seed: decides pieces and waits.
-        max_piece_bytes: the most that arrives at once.
+        max_piece_bytes: the most that arrives at once; None moves all that is there in one step, which is cheap.
         max_delay_s: the longest wait for a piece.
     """
 
-    def __init__(self, seed: int = 0, *, max_piece_bytes: int = 4096, max_delay_s: float = 0.001) -> None:
+    def __init__(self, seed: int = 0, *, max_piece_bytes: int | None = 4096, max_delay_s: float = 0.001) -> None:
         self._random = Random(seed)  # noqa: S311 - a replayable simulation, not a secret
         self._max_piece_bytes = max_piece_bytes
         self._max_delay_s = max_delay_s
         self._listeners: dict[tuple[str, int], MemoryListener] = {}
-        self._connections: list[_Connection] = []
+        self._connections: dict[_Connection, None] = {}
         self._held: set[str] = set()
+        self._blocked: set[tuple[str, str]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        """Who wants to connect and cannot reach the other side."""
         self._next_port = _FIRST_PORT
         self._next_client_port = _FIRST_CLIENT_PORT
 
-    async def listen(self, host: str, port: int, accept: Callable[[], Receiver]) -> "MemoryListener":
+    def of(self, host: str) -> "HostNetwork":
+        """The network as a program on `host` sees it."""
+        return HostNetwork(self, host)
+
+    async def listen(
+        self, host: str, port: int, accept: Callable[[], Receiver], *, tls: "ssl.SSLContext | None" = None
+    ) -> "MemoryListener":
+        if tls is not None:
+            raise ValueError("there is no TLS in memory")
         if port == 0:
             port = self._next_port
             self._next_port += 1
@@ -49,20 +68,52 @@ class MemoryNetwork:
         return listener
 
     async def connect(self, host: str, port: int, *, window_bytes: int = 64 * 1024) -> "MemoryClient":
-        """Connect as a client; `window_bytes` may arrive without being received before the sender stalls.
+        """Connect as a test's client; `window_bytes` may arrive without being received before the sender stalls.
 
         Raises:
             ConnectionRefusedError: nobody listens there.
         """
+        listener = await self.reach(_CLIENT_HOST, host, port)
+        connection = _Connection(self, self._next_client_port)
+        client = MemoryClient(connection, window_bytes)
+        self._open(connection, client, listener)
+        return client
+
+    async def reach(self, source: str, host: str, port: int) -> "MemoryListener":
+        """Wait until a handshake would be through. Raises `ConnectionRefusedError`."""
         await asyncio.sleep(self.delay())
-        listener = self._listeners.get((host, port))
-        if listener is None:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
-        connection = _Connection(self, listener, f"client:{self._next_client_port}", window_bytes)
+        while True:
+            listener = self._listeners.get((host, port))
+            if self.is_open(source, host) and self.is_open(host, source):
+                if listener is None:
+                    raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens on {host}:{port}")
+                if not _is_killed(listener.process):
+                    return listener
+            opened = asyncio.get_running_loop().create_future()
+            self._waiting[opened] = None
+            try:
+                await opened
+            finally:
+                self._waiting.pop(opened, None)
+
+    def _open(self, connection: "_Connection", near: "_End", listener: "MemoryListener") -> None:
         self._next_client_port += 1
-        self._connections.append(connection)
-        connection.start()
-        return connection.client
+        far = MemoryTransport(connection, listener.address[0], near.name, None)
+        far.context, far.process = listener.context, listener.process
+        connection.ends = (near, far)
+        near.other, far.other = far, near
+        self._connections[connection] = None
+        connection.loop.call_soon(far.accept, listener.accept, context=far.context)
+
+    def join(self, host: str, receiver: Receiver, listener: "MemoryListener") -> "MemoryTransport":
+        """Connect a program on `host` with a listener that was reached."""
+        connection = _Connection(self, self._next_client_port)
+        address = listener.address
+        near = MemoryTransport(connection, host, f"{address[0]}:{address[1]}", receiver)
+        self._open(connection, near, listener)
+        return near
+
+    # --- faults
 
     def hold(self, host: str) -> None:
         """Let nothing through to or from a host, and drop nothing: a stalled network."""
@@ -70,24 +121,46 @@ class MemoryNetwork:
 
     def release(self, host: str) -> None:
         self._held.discard(host)
-        for connection in self._connections:
-            connection.wake()
+        self._wake()
+
+    def block(self, source: str, target: str) -> None:
+        """Hold back what goes from `source` to `target`, and drop nothing; neither can connect to the other."""
+        self._blocked.add((source, target))
+
+    def unblock(self, source: str, target: str) -> None:
+        self._blocked.discard((source, target))
+        self._wake()
 
     def cut(self, host: str) -> None:
-        """Reset every connection to a host and stop its listeners, as when its process is gone."""
+        """Reset every connection of a host and stop its listeners, as when its process is gone."""
         for address in [address for address in self._listeners if address[0] == host]:
             del self._listeners[address]
-        for connection in [each for each in self._connections if each.listener.address[0] == host]:
-            connection.reset()
+        for connection in list(self._connections):
+            for end in connection.ends:
+                if end.host == host:
+                    end.reset()
+        self._wake()
 
-    def is_held(self, host: str) -> bool:
-        return host in self._held
+    def is_open(self, source: str, target: str) -> bool:
+        return source not in self._held and target not in self._held and (source, target) not in self._blocked
+
+    def _wake(self) -> None:
+        for connection in self._connections:
+            for end in connection.ends:
+                end.wake()
+        for opened in self._waiting:
+            if not opened.done():
+                opened.set_result(None)
+
+    # --- for connections
 
     def delay(self) -> float:
-        return self._random.uniform(0, self._max_delay_s)
+        return self._random.random() * self._max_delay_s
 
-    def piece(self, available: int) -> int:
-        """How much of what is there arrives now: often all, often a byte, else anything."""
+    def piece(self, available: int) -> int | None:
+        """How much of what is there arrives now: often all, often a byte, else anything. None is all of it."""
+        if self._max_piece_bytes is None:
+            return None
         most = min(available, self._max_piece_bytes)
         kind = self._random.random()
         return most if kind < 0.4 else 1 if kind < 0.5 else self._random.randint(1, most)
@@ -97,8 +170,34 @@ class MemoryNetwork:
             del self._listeners[listener.address]
 
     def forget_connection(self, connection: "_Connection") -> None:
-        if connection in self._connections:
-            self._connections.remove(connection)
+        self._connections.pop(connection, None)
+
+
+class HostNetwork:
+    """The network port of one host."""
+
+    def __init__(self, network: MemoryNetwork, host: str) -> None:
+        self._network = network
+        self._host = host
+
+    async def listen(
+        self, host: str, port: int, accept: Callable[[], Receiver], *, tls: "ssl.SSLContext | None" = None
+    ) -> "MemoryListener":
+        """Listen on this host; `host` has to be its name."""
+        if host != self._host:
+            raise OSError(errno.EADDRNOTAVAIL, f"{host} is not an address of {self._host}")
+        return await self._network.listen(host, port, accept, tls=tls)
+
+    async def connect(
+        self, host: str, port: int, receiver: Receiver, *, timeout_s: float, tls: "ssl.SSLContext | None" = None
+    ) -> "MemoryTransport":
+        if tls is not None:
+            raise ValueError("there is no TLS in memory")
+        async with asyncio.timeout(timeout_s):
+            listener = await self._network.reach(self._host, host, port)
+        transport = self._network.join(self._host, receiver, listener)
+        receiver.connected(transport)
+        return transport
 
 
 class MemoryListener:
@@ -109,6 +208,7 @@ class MemoryListener:
         self._address = address
         self.accept = accept
         self.context = copy_context()
+        self.process = _find_process()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -118,16 +218,26 @@ class MemoryListener:
         self._network.forget_listener(self)
 
 
+def _find_process() -> Process | None:
+    """The simulated program that is running now."""
+    return next((value for value in copy_context().values() if isinstance(value, Process)), None)
+
+
+def _is_killed(process: Process | None) -> bool:
+    return process is not None and process.killed
+
+
 class _Pipe:
     """One direction: bytes and file ranges in order, then perhaps an end."""
 
-    def __init__(self, move: Callable[[int], int], ended: Callable[[], None]) -> None:
+    __slots__ = ("ending", "parts", "reset", "size", "timer")
+
+    def __init__(self) -> None:
         self.size = 0
         self.parts: deque[bytes | tuple[File, int, int]] = deque()
         self.ending = False
+        self.reset = False
         self.timer: asyncio.TimerHandle | None = None
-        self.move = move
-        self.ended = ended
 
     def add(self, part: bytes | tuple[File, int, int], size: int) -> None:
         if size:
@@ -138,8 +248,9 @@ class _Pipe:
         """At most `size` bytes of the first part. File ranges are read only now, as sendfile would."""
         part = self.parts.popleft()
         if isinstance(part, bytes):
-            data = part[:size]
+            data = part
             if len(part) > size:
+                data = part[:size]
                 self.parts.appendleft(part[size:])
         else:
             file, position, left = part
@@ -154,131 +265,174 @@ class _Pipe:
     def drop(self) -> None:
         self.parts.clear()
         self.size = 0
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
 
 class _Connection:
-    """Both directions, and the two ends."""
+    """What the two ends share."""
 
-    def __init__(self, network: MemoryNetwork, listener: MemoryListener, peer: str, window_bytes: int) -> None:
+    __slots__ = ("ends", "loop", "name", "network")
+
+    def __init__(self, network: MemoryNetwork, port: int) -> None:
         self.network = network
-        self.listener = listener
         self.loop = asyncio.get_running_loop()
-        self.closed = False
-        self.to_server = _Pipe(self._move_to_server, self._client_ended)
-        self.to_client = _Pipe(self._move_to_client, self._server_ended)
-        self.client = MemoryClient(self, window_bytes)
-        self.transport = MemoryTransport(self, peer)
-        self.receiver: Receiver | None = None
+        self.name = port
+        self.ends: tuple[_End, ...] = ()
 
-    def start(self) -> None:
-        self.loop.call_soon(self._accept, context=self.listener.context)
+
+class _End:
+    """One end of a connection: what it sends waits in `out` until the other end takes it."""
+
+    other: "_End"
+
+    def __init__(self, connection: _Connection, host: str) -> None:
+        self._connection = connection
+        self.host = host
+        self.out = _Pipe()
+        self.over = False
+        """Whether this end is gone. The other may not know yet."""
+        self.context = copy_context()
+        self.process = _find_process()
+
+    @property
+    def name(self) -> str:
+        return f"{self.host}:{self._connection.name}"
+
+    @property
+    def unsent(self) -> int:
+        return self.out.size
+
+    # --- what an end does with what arrives
+
+    def take(self, pipe: _Pipe, size: int | None) -> bool:
+        """Take at most `size` bytes, or all; whether any were."""
+        raise NotImplementedError
+
+    @property
+    def sees_end(self) -> bool:
+        raise NotImplementedError
+
+    def sent_all(self) -> None:
+        """What was sent has arrived."""
+
+    def ended(self, error: ConnectionResetError | None) -> None:
+        raise NotImplementedError
+
+    # --- the way to the other end
 
     def wake(self) -> None:
-        self.wake_pipe(self.to_server)
-        self.wake_pipe(self.to_client)
+        """Move what waits on, soon."""
+        pipe = self.out
+        if pipe.timer is None and (pipe.parts or pipe.ending or pipe.reset) and not self.other.over:
+            connection = self._connection
+            pipe.timer = connection.loop.call_later(connection.network.delay(), self._step, context=self.other.context)
 
-    def wake_pipe(self, pipe: _Pipe) -> None:
-        if pipe.timer is None and not self.closed and (pipe.size or pipe.ending):
-            delay = self.network.delay()
-            pipe.timer = self.loop.call_later(delay, self._step, pipe, context=self.listener.context)
+    def _step(self) -> None:
+        """One move; runs as the other end's program."""
+        pipe, other, network = self.out, self.other, self._connection.network
+        pipe.timer = None
+        if other.over or not network.is_open(self.host, other.host):
+            return
+        if pipe.reset:
+            other.gone(ConnectionResetError(errno.ECONNRESET, "connection reset"))
+        elif _is_killed(self.process):
+            return
+        elif pipe.parts:
+            self._move(pipe, other, network.piece(pipe.size))
+        elif pipe.ending and other.sees_end:
+            other.gone(None)
+            self.gone(None)
 
-    def reset(self) -> None:
-        """Both ends see the connection go at once."""
-        self._finish(ConnectionResetError(errno.ECONNRESET, "connection reset"))
-
-    def _accept(self) -> None:
-        if not self.closed:
-            self.receiver = self.listener.accept()
-            self.receiver.connected(self.transport)
+    def _move(self, pipe: _Pipe, other: "_End", size: int | None) -> None:
+        try:
+            moved = other.take(pipe, size)
+        except Exception as error:
+            self.reset()
+            other.reset()
+            if not isinstance(error, OSError):  # the receiver's own mistake; the loop reports it
+                raise
+            return
+        if moved and not pipe.parts and not self.over:
+            self._connection.loop.call_soon(self.sent_all, context=self.context)
+        if moved:  # if not, whoever makes room wakes the pipe
             self.wake()
 
-    def _step(self, pipe: _Pipe) -> None:
-        pipe.timer = None
-        if self.closed or self.receiver is None or self.network.is_held(self.listener.address[0]):
+    def reset(self) -> None:
+        """This end goes now, the other as soon as it hears of it."""
+        if self.over:
             return
-        if pipe.size:
-            try:
-                moved = pipe.move(self.network.piece(pipe.size))
-            except Exception as error:
-                self.reset()
-                if not isinstance(error, OSError):  # our receiver's own mistake; the loop reports it
-                    raise
-                return
-            if not moved:
-                return  # whoever makes room wakes the pipe
-        elif pipe.ending:
-            pipe.ended()
+        self.out.reset = True
+        self.out.drop()
+        self.wake()
+        self.gone(ConnectionResetError(errno.ECONNRESET, "connection reset"))
+
+    def gone(self, error: ConnectionResetError | None) -> None:
+        if self.over:
             return
-        self.wake_pipe(pipe)
-
-    def _move_to_server(self, size: int) -> int:
-        if self.transport.paused or self.receiver is None:
-            return 0
-        buffer = self.receiver.get_buffer()
-        if not len(buffer):
-            raise RuntimeError("get_buffer returned an empty buffer")
-        data = self.to_server.take(min(size, len(buffer)))
-        buffer[: len(data)] = data
-        self.receiver.received(len(data))
-        return len(data)
-
-    def _move_to_client(self, size: int) -> int:
-        if self.to_server.ending:
-            raise ConnectionResetError(errno.ECONNRESET, "the client is gone")
-        room = self.client.room()
-        if room <= 0:
-            return 0
-        data = self.to_client.take(min(size, room))
-        self.client.arrived(data)
-        if not self.to_client.size:
-            self.loop.call_soon(self._drained, context=self.listener.context)
-        return len(data)
-
-    def _drained(self) -> None:
-        if self.receiver is not None and not self.closed and not self.to_client.size:
-            self.receiver.drained()
-
-    def _client_ended(self) -> None:
-        if not self.transport.paused:  # who does not read does not see the end either
-            self._finish(ConnectionResetError(errno.ECONNRESET, "connection reset"))
-
-    def _server_ended(self) -> None:
-        self._finish(None)
-
-    def _finish(self, error: ConnectionResetError | None) -> None:
-        if self.closed:
-            return
-        self.closed = True
-        self.to_server.drop()
-        self.to_client.drop()
-        self.network.forget_connection(self)
-        self.client.ended(error)
-        self.loop.call_soon(self._disconnected, context=self.listener.context)
-
-    def _disconnected(self) -> None:
-        if self.receiver is not None:
-            self.receiver.disconnected()
+        self.over = True
+        self.out.drop()
+        if self.other.over:
+            self._connection.network.forget_connection(self._connection)
+        self._connection.loop.call_soon(self.ended, error, context=self.context)
 
 
-class MemoryTransport:
-    """The transport port in memory: the server's end."""
+class MemoryTransport(_End):
+    """The transport port in memory: an end with a receiver."""
 
-    def __init__(self, connection: _Connection, peer: str) -> None:
-        self._connection = connection
+    certified = False
+
+    def __init__(self, connection: _Connection, host: str, peer: str, receiver: Receiver | None) -> None:
+        super().__init__(connection, host)
         self._peer = peer
-        self.paused = False
+        self._receiver = receiver
+        self._paused = False
         self._closing = False
 
     @property
     def peer(self) -> str:
         return self._peer
 
+    def accept(self, make: Callable[[], Receiver]) -> None:
+        if not self.over:
+            self._receiver = make()
+            self._receiver.connected(self)
+            self.other.wake()
+
+    def take(self, pipe: _Pipe, size: int | None) -> bool:
+        """All: in as many rounds as the receiver's buffer needs."""
+        receiver, moved = self._receiver, False
+        if self._closing and not self.out.parts and not self.other.sees_end:
+            raise ConnectionResetError(errno.ECONNRESET, "nobody is here any more")
+        while not self._paused and not self.over and pipe.parts and receiver is not None:
+            buffer = receiver.get_buffer()
+            room = len(buffer)
+            if not room:
+                raise RuntimeError("get_buffer returned an empty buffer")
+            if size is not None:
+                data = pipe.take(min(size, room))
+                buffer[: len(data)] = data
+                receiver.received(len(data))
+                return True
+            filled = 0
+            while pipe.parts and filled < room:
+                data = pipe.take(room - filled)
+                buffer[filled : filled + len(data)] = data
+                filled += len(data)
+            receiver.received(filled)
+            moved = True
+        return moved
+
     @property
-    def unsent(self) -> int:
-        return self._connection.to_client.size
+    def sees_end(self) -> bool:
+        """Who does not read does not see the end either."""
+        return not self._paused and self._receiver is not None
+
+    def sent_all(self) -> None:
+        if self._receiver is not None and not self.over and not self.out.size:
+            self._receiver.drained()
+
+    def ended(self, error: ConnectionResetError | None) -> None:
+        if self._receiver is not None:
+            self._receiver.disconnected()
 
     def write(self, data: bytes) -> None:
         self._add(bytes(data), len(data))
@@ -287,45 +441,45 @@ class MemoryTransport:
         self._add((file, position, size), size)
 
     def pause_reading(self) -> None:
-        self.paused = True
+        self._paused = True
 
     def resume_reading(self) -> None:
         if not self._closing:
-            self.paused = False
-            self._connection.wake_pipe(self._connection.to_server)
+            self._paused = False
+            self.other.wake()
 
     def close(self) -> None:
-        self._closing = self.paused = True
-        self._connection.to_client.ending = True
-        self._connection.wake_pipe(self._connection.to_client)
+        self._closing = self._paused = True
+        self.out.ending = True
+        self.wake()
 
     def abort(self) -> None:
-        self._closing = self.paused = True
-        self._connection.reset()
+        self._closing = self._paused = True
+        self.reset()
 
     def _add(self, part: bytes | tuple[File, int, int], size: int) -> None:
-        if not self._closing and not self._connection.closed:
-            self._connection.to_client.add(part, size)
-            self._connection.wake_pipe(self._connection.to_client)
+        if not self._closing and not self.over:
+            self.out.add(part, size)
+            self.wake()
 
 
-class MemoryClient:
-    """The client's end of a connection."""
+class MemoryClient(_End):
+    """A test's end of a connection."""
 
     def __init__(self, connection: _Connection, window_bytes: int) -> None:
-        self._connection = connection
+        super().__init__(connection, _CLIENT_HOST)
         self._window_bytes = window_bytes
         self._inbox = bytearray()
-        self._ended = False
         self._error: ConnectionResetError | None = None
+        self._is_told = False
         self._changed = asyncio.Event()
 
     def send(self, data: bytes) -> None:
         """Queue bytes for the server. Raises `ConnectionResetError` on a connection that is gone."""
-        if self._connection.closed or self._connection.to_server.ending:
+        if self.over or self.out.ending:
             raise self._error or ConnectionResetError(errno.ECONNRESET, "connection is closed")
-        self._connection.to_server.add(bytes(data), len(data))
-        self._connection.wake_pipe(self._connection.to_server)
+        self.out.add(bytes(data), len(data))
+        self.wake()
 
     async def receive_exactly(self, size: int) -> bytes:
         """The next `size` bytes.
@@ -339,45 +493,48 @@ class MemoryClient:
             step = size - len(data)
             data += self._inbox[:step]
             del self._inbox[:step]
-            self._connection.wake_pipe(self._connection.to_client)
+            self.other.wake()
             if len(data) == size:
                 return bytes(data)
             if self._error is not None:
                 raise self._error
-            if self._ended:
+            if self._is_told:
                 raise asyncio.IncompleteReadError(bytes(data), size)
             await self._changed.wait()
 
     async def closed(self) -> None:
         """Wait until the server has ended the connection, without receiving what it sent."""
-        while not self._ended:
+        while not self._is_told:
             await self._changed.wait()
 
     def close(self) -> None:
         """Close after what was sent has arrived."""
-        self._connection.to_server.ending = True
-        self._connection.wake_pipe(self._connection.to_server)
+        self.out.ending = True
+        self.wake()
 
     def abort(self) -> None:
         """Reset the connection; what was sent and has not arrived is lost."""
-        self._connection.reset()
+        self.reset()
+
+    def take(self, pipe: _Pipe, size: int | None) -> bool:
+        if self.out.ending:
+            raise ConnectionResetError(errno.ECONNRESET, "the client is gone")
+        room = self._window_bytes - len(self._inbox)
+        if room <= 0:
+            return False
+        self._inbox += pipe.take(room if size is None else min(size, room))
+        self._wake_reader()
+        return True
 
     @property
-    def unsent(self) -> int:
-        return self._connection.to_server.size
-
-    def room(self) -> int:
-        return self._window_bytes - len(self._inbox)
-
-    def arrived(self, data: bytes) -> None:
-        self._inbox += data
-        self._wake()
+    def sees_end(self) -> bool:
+        return True
 
     def ended(self, error: ConnectionResetError | None) -> None:
-        self._ended = True
+        self._is_told = True
         self._error = error
-        self._wake()
+        self._wake_reader()
 
-    def _wake(self) -> None:
+    def _wake_reader(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()

@@ -5,7 +5,8 @@ is no timer either, nothing can ever happen again and `DeadlockError` says so. T
 not exist here: whatever reaches for one fails instead of making the run depend on the machine.
 
 A `Process` groups the tasks of one simulated program. Killing it means that none of its callbacks runs again,
-not even a `finally`, just as after a kill -9 or a power cut.
+not even a `finally`, just as after a kill -9 or a power cut. A paused one runs nothing until it is resumed, late for
+everything, as after a SIGSTOP.
 """
 
 import asyncio
@@ -35,6 +36,9 @@ class Process:
     def __init__(self, loop: "VirtualLoop", name: str) -> None:
         self.name = name
         self.killed = False
+        self.paused = False
+        self.held: list[asyncio.Handle] = []
+        """What would have run while it was paused."""
         self._loop = loop
         self._context = copy_context()
         self._context.run(_process.set, self)
@@ -46,6 +50,15 @@ class Process:
     def kill(self) -> None:
         """Never run anything of this process again. Its tasks stay pending until the run ends."""
         self.killed = True
+        self._loop.run_held(self)
+
+    def pause(self) -> None:
+        """Run nothing of this process until it is resumed; time passes meanwhile."""
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self._loop.run_held(self)
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -78,6 +91,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def process(self, name: str) -> Process:
         return Process(self, name)
+
+    def run_held(self, process: Process) -> None:
+        """Let everything a paused process missed be ready now."""
+        self._ready.extend(process.held)
+        process.held = []
 
     def create_task(self, coro: Any, **options: Any) -> "asyncio.Task[Any]":
         task: asyncio.Task[Any] = super().create_task(coro, **options)
@@ -116,9 +134,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if handle._cancelled:
                 continue
             process = handle._context.get(_process)  # type: ignore[attr-defined]
-            if process is not None and process.killed:
-                self._abandoned.append(handle)
-                continue
+            if process is not None:
+                if process.killed:
+                    self._abandoned.append(handle)
+                    continue
+                if process.paused:
+                    process.held.append(handle)
+                    continue
             self.steps += 1
             handle._run()
         if self.steps > _MAX_STEPS:

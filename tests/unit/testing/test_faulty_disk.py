@@ -443,3 +443,17 @@ def test_a_power_cut_ends_a_simulated_process_without_its_finally() -> None:
         return [*seen, *disk.after_power_cut().list_dir("/")]
 
     assert run_virtual(main, 1)[:2] == ["made", "d"]
+
+
+def test_a_disk_that_lies_says_synced_and_loses_it_with_the_power() -> None:
+    disk = FaultyDisk(1)
+    file = disk.open("/f", create=True)
+    disk.sync_dir("/")
+    disk.lies = True
+    file.write_at(b"promised", 0)
+    disk.sync_files([file])
+    assert disk.read_durable("/f") == b""
+    survivor = disk.abandon()
+    assert survivor.lies  # a new process does not make the device honest
+    assert survivor.open("/f").read_at(8, 0) == b"promised"
+    assert not survivor.after_power_cut().lies

@@ -185,3 +185,52 @@ def test_the_clock_follows_the_loop_and_jumps_on_demand() -> None:
 
     function: Callable[[], Coroutine[Any, Any, None]] = main
     run_virtual(function, 1)
+
+
+def test_a_paused_process_misses_nothing_and_is_late_for_everything() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        process = loop.process("p")
+        seen: list[tuple[str, float]] = []
+
+        async def work() -> None:
+            for step in "abc":
+                await asyncio.sleep(1)
+                seen.append((step, loop.time()))
+
+        task = process.create_task(work())
+        await asyncio.sleep(1.5)
+        process.pause()
+        await asyncio.sleep(10)
+        assert seen == [("a", 1.0)]
+        process.resume()
+        await task
+        assert seen == [("a", 1.0), ("b", 11.5), ("c", 12.5)]
+
+    run_virtual(main, 1)
+
+
+def test_a_process_killed_while_it_is_paused_stays_dead() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        process = loop.process("p")
+        seen: list[str] = []
+
+        async def work() -> None:
+            try:
+                await asyncio.sleep(1)
+            finally:
+                seen.append("ran")
+
+        process.create_task(work())
+        await asyncio.sleep(0.5)
+        process.pause()
+        await asyncio.sleep(1)
+        process.kill()
+        process.resume()
+        await asyncio.sleep(1)
+        assert seen == []
+
+    run_virtual(main, 1)

@@ -1,0 +1,79 @@
+"""TLS contexts from PEM files: 1.2 and 1.3, ciphers that authenticate what they hide, certificates on both sides."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import StartupError
+
+_CIPHERS_OF_1_2: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # those of 1.3 are all right
+_OPTIONS: Final = ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """
+    Attributes:
+        certificate: our own, with those between it and the authority behind it.
+        key: its private key, without a password; may be the same file.
+        authority: the certificates that the other side's has to come from; None to ask a client for none, and to trust
+            what the operating system trusts of a server.
+    """
+
+    certificate: str
+    key: str
+    authority: str | None = None
+
+    def make_server_context(self) -> ssl.SSLContext:
+        """For a listener. With an authority, clients need a certificate of it. Raises `StartupError`."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._prepare(context)
+        if self.authority is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    def make_client_context(self) -> ssl.SSLContext:
+        """For connections we make; the server's certificate has to name its host. Raises `StartupError`."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._prepare(context)
+        if self.authority is None:
+            context.load_default_certs()
+        return context
+
+    def _prepare(self, context: ssl.SSLContext) -> None:
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_ciphers(_CIPHERS_OF_1_2)
+        context.options |= _OPTIONS
+        _check_pem(self.certificate, "certificate", "CERTIFICATE")
+        _check_pem(self.key, "private key", "PRIVATE KEY")
+        try:
+            # Without one the library would ask for a password on the terminal.
+            context.load_cert_chain(self.certificate, self.key, password=lambda: "")
+        except ssl.SSLError as error:
+            told = f"the certificate {self.certificate} and the private key {self.key} cannot be used"
+            hint = "; the key is not the one of the certificate" if "mismatch" in _reason(error) else ""
+            raise StartupError(f"{told}: {_reason(error)}{hint}") from None
+        if self.authority is not None:
+            _check_pem(self.authority, "certificate authority", "CERTIFICATE")
+            try:
+                context.load_verify_locations(cafile=self.authority)
+            except ssl.SSLError as error:
+                told = f"the certificate authority {self.authority} cannot be used"
+                raise StartupError(f"{told}: {_reason(error)}") from None
+
+
+def _check_pem(path: str, what: str, kind: str) -> None:
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise StartupError(f"the {what} {path} cannot be read: {error.strerror or error}") from None
+    if f"{kind}-----".encode() not in text:
+        raise StartupError(f"the {what} {path} has no '-----BEGIN {kind}-----': only PEM can be read")
+    if kind == "PRIVATE KEY" and b"ENCRYPTED" in text:
+        way_out = f"'openssl pkey -in {path} -out PLAIN.pem' makes one without"
+        raise StartupError(f"the {what} {path} has a password and cannot be read; {way_out}")
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).lower().replace("_", " ")

@@ -1,0 +1,81 @@
+"""Brokers that know each other by certificate, on real sockets: no secret is needed, and a stranger stays outside."""
+
+import asyncio
+from pathlib import Path
+from random import Random
+from typing import cast
+
+import pytest
+from tests.unit.net.certificates import Authority
+
+from penstock.engine.engine import Engine
+from penstock.net.connection import Connections, Limits
+from penstock.net.tcp import TcpNetwork
+from penstock.net.tls import TlsFiles
+from penstock.observe.stats import Stats
+from penstock.protocols.kafka.fetch_sessions import FetchSessions
+from penstock.protocols.kafka.handlers import Context, list_config_resources
+from penstock.protocols.kafka.identity import Identity
+from penstock.protocols.kafka.peer import Peer, PeerGone
+from penstock.protocols.kafka.session import KafkaSession
+from penstock.server.system_clock import SystemClock
+
+SECRET = "correct horse"  # noqa: S105 - of nobody
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
+    return Authority.make(tmp_path_factory.mktemp("tls") / "ours").sign("broker")
+
+
+async def ask(served: TlsFiles | None, secret: str, asking: TlsFiles | None, known: str) -> int:
+    """What a peer is answered that has these files and knows this secret; an empty one is none."""
+    clock, stats, nothing = SystemClock(), Stats(), cast(Engine, None)  # the request does not need it
+    identity = Identity(secret) if secret else None
+    context = Context(nothing, stats, 1, "h", 1, False, FetchSessions(Random(1)), cluster=True, identity=identity)
+    internal = Connections(
+        Limits(),
+        stats,
+        clock,
+        lambda connection: KafkaSession(context, connection, clock, internal=True),
+        asyncio.get_running_loop().call_soon,
+    )
+    network = TcpNetwork()
+    tls = served.make_server_context() if served is not None else None
+    listener = await network.listen("127.0.0.1", 0, internal.accept, tls=tls)
+    peer = Peer(
+        network,
+        *listener.address,
+        clock,
+        tls=asking.make_client_context() if asking is not None else None,
+        identity=Identity(known) if known else None,
+    )
+    try:
+        answer = await peer.call(list_config_resources.API, 0, {})
+        return int(answer.error_code)
+    finally:
+        peer.close()
+        await listener.close()
+
+
+async def test_a_certificate_a_secret_or_both(files: TlsFiles) -> None:
+    assert await ask(files, "", files, "") == 0
+    assert await ask(files, SECRET, files, "") == 0
+    assert await ask(files, SECRET, files, SECRET) == 0
+    assert await ask(None, SECRET, None, SECRET) == 0
+
+
+async def test_strangers(files: TlsFiles, tmp_path: Path) -> None:
+    theirs = Authority.make(tmp_path / "theirs").sign("stranger")
+    stranger = TlsFiles(theirs.certificate, theirs.key, files.authority)
+    for served, secret, asking, known in (
+        (files, "", stranger, ""),
+        (files, "", None, ""),
+        (None, "", files, ""),
+        (None, SECRET, None, "another"),
+        (None, SECRET, None, ""),
+        (None, "", None, ""),
+    ):
+        with pytest.raises(PeerGone) as raised:
+            await ask(served, secret, asking, known)
+        assert not raised.value.refused
