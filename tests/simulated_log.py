@@ -98,6 +98,12 @@ async def open_log(
     disk.make_dirs(directory)
     recovered = recover(disk, directory, options, clock.now_ms(), expected_end)
     log = Log("t-0", directory, options, shelf, recovered.state, recovered.segments)
+
+    def committed() -> None:  # as the partition of a broker on its own does
+        log.committed_end = log.visible_end
+
+    committed()
+    log.on_visible = committed
     tasks.spawn(committer.run(), "group commit")
     upkeep = Upkeep(shelf)
     if epoch > log.state.epochs.latest:

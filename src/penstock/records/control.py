@@ -38,3 +38,15 @@ def decode_marker(batch: bytes | memoryview) -> Marker | None:
     except (RecordError, CompressionError):
         pass
     return None
+
+
+def decode_coordinator_epoch(batch: bytes | memoryview) -> int:
+    """The epoch of the coordinator that wrote a marker; -1 if there is none."""
+    try:
+        for _, _, record in iterate_batch(batch, _LARGEST_BATCH):
+            if record.value is not None and len(record.value) >= _MARKER_VALUE.size:
+                epoch: int = _MARKER_VALUE.unpack_from(record.value)[1]
+                return epoch
+    except (RecordError, CompressionError):
+        pass
+    return -1

@@ -22,6 +22,8 @@ from penstock.storage.checked_file import DamagedFile
 
 FORMAT_VERSION = 1
 _REMOVED = "~removed"  # no topic can have this name
+_CLEAN_MARK = "clean-shutdown"
+_INCARNATION = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,10 @@ class DataDirectory:
             self._disk.sync_dir(f"{self.path}/logs")
             self._disk.sync_dir(f"{self.path}/logs/{_REMOVED}")
 
+    def remove_owned(self, topic: str, topic_id: UUID) -> None:
+        """Take the partitions of this very topic out of sight; another one may have its name by now."""
+        self.remove_partitions(topic, topic_id, 0)
+
     def remove_partitions(self, topic: str, topic_id: UUID, first: int) -> None:
         """Take a topic's partitions from `first` on out of sight; `empty_removed` deletes them."""
         parent, removed = f"{self.path}/logs/{topic}", f"{self.path}/logs/{_REMOVED}"
@@ -193,16 +199,24 @@ class DataDirectory:
 
     def take_clean_mark(self) -> dict[str, int] | None:
         """Where each log ended, if the last stop was clean. The mark is removed: it is good for one start."""
-        path = f"{self.path}/clean-shutdown"
+        ends = self.read_clean_mark()
+        self.remove_clean_mark()
+        return ends
+
+    def read_clean_mark(self) -> dict[str, int] | None:
+        """The same, and the mark stays. Under an empty name, in a cluster: which start of the broker it is from."""
         try:
-            ends: dict[str, int] = orjson.loads(checked_file.load(self._disk, path, b"clsd", 1))
-        except FileNotFoundError:
+            payload = checked_file.load(self._disk, f"{self.path}/{_CLEAN_MARK}", b"clsd", 1)
+        except (FileNotFoundError, DamagedFile):
             return None
-        except DamagedFile:
-            ends = {}
-        self._disk.unlink(path)
-        self._disk.sync_dir(self.path)
+        ends: dict[str, int] = orjson.loads(payload)
         return ends or None
 
-    def leave_clean_mark(self, ends: dict[str, int]) -> None:
-        checked_file.save(self._disk, f"{self.path}/clean-shutdown", b"clsd", 1, orjson.dumps(ends))
+    def remove_clean_mark(self) -> None:
+        if self._disk.exists(f"{self.path}/{_CLEAN_MARK}"):
+            self._disk.unlink(f"{self.path}/{_CLEAN_MARK}")
+            self._disk.sync_dir(self.path)
+
+    def leave_clean_mark(self, ends: dict[str, int], incarnation: int = 0) -> None:
+        marked = {**ends, _INCARNATION: incarnation} if incarnation else ends
+        checked_file.save(self._disk, f"{self.path}/{_CLEAN_MARK}", b"clsd", 1, orjson.dumps(marked))

@@ -37,7 +37,7 @@ class DataSet:
 
 
 def producers_of(bench: Bench) -> list[object]:
-    return [[pid, epoch, batches] for pid, epoch, _, batches in bench.log.state.producers.dump()]
+    return [[pid, epoch, batches] for pid, epoch, _, batches, _ in bench.log.state.producers.dump()]
 
 
 async def make(how: str) -> DataSet:

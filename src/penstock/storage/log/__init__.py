@@ -9,6 +9,8 @@ segment.py    one `.log` file and where things are in it
 card.py       the sidecar of a segment: index by offset and time, checksum per block
 scan.py       walk a segment's batches, check each one
 recovery.py   from a directory to a log that can be trusted
+adoption.py   a leader's segment becomes part of this log; lending.py  the leader's side
+truncation.py  taking back the end of a log that its leader does not have
 commit.py     group commit: one sync round at a time for all logs
 state.py      log start, leader epochs and producers, in one small file
 producers.py  idempotent producers: last five batches each

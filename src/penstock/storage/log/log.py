@@ -5,8 +5,9 @@ must finish before the caller's first await. Whatever may wait for the device is
 `warm`.
 
 Offsets, oldest first:  log_start <= durable_end <= end_offset
-`durable_end` is what a sync round has covered; `visible_end` is what a reader may see and an `acks=all` waits for:
-`durable_end` with flush=commit, `end_offset` otherwise.
+`durable_end` is what a sync round has covered; `visible_end` is how far this replica keeps what its settings promise:
+`durable_end` with flush=commit, `end_offset` otherwise. `committed_end` is the high watermark, as the partition tells:
+with one replica that is `visible_end`, with several it is what all that are in sync have.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from penstock.errors import Code, PenstockError
 from penstock.observe.stats import Stats
 from penstock.ports.clock import Clock
 from penstock.ports.disk import Disk, File, is_shortage
-from penstock.records.batch import Header, decode_header, patch_place
+from penstock.records.batch import HEADER_BYTES, MAGIC, Header, crc_matches, decode_header, patch_place
 from penstock.storage.log.card import Card
 from penstock.storage.log.commit import CommitJob, Committer
 from penstock.storage.log.loading import prepare
@@ -72,18 +73,23 @@ class Log:
         "_unsynced",
         "closed",
         "commit_wanted",
+        "committed_end",
         "directory",
         "durable_end",
         "durable_position",
         "end_offset",
         "first_unstable",
+        "follows",
         "last_append_ms",
         "name",
+        "on_appended",
         "on_rolled",
         "on_visible",
         "options",
+        "saved_changes",
         "segments",
         "state",
+        "state_changes",
         "tending",
         "unsealed",
     )
@@ -107,9 +113,17 @@ class Log:
         self.durable_position = segments[-1].size
         self.unsealed: list[Segment] = [s for s in segments[:-1] if not s.sealed]
         self.on_visible: Callable[[], None] = _nothing
+        self.on_appended: Callable[[], None] = _nothing
+        """Called after every append, long before it is durable: a follower may copy it now."""
+        self.committed_end = self.durable_end
         self.on_rolled: Callable[[], None] = _nothing
         self.commit_wanted = False
         self.closed = False
+        self.state_changes = int(state.unsaved)
+        """How often what a copy brought made it necessary to save the state; up to `saved_changes` that was done."""
+        self.saved_changes = 0
+        self.follows = False
+        """Another broker leads: it decides what is too old to be kept."""
         self.tending = asyncio.Lock()
         self.last_append_ms = 0
         self._shelf = shelf
@@ -139,8 +153,8 @@ class Log:
 
     @property
     def settled_end(self) -> int:
-        """Below it everything can be seen and is decided."""
-        return self.visible_end if self.first_unstable < 0 else min(self.first_unstable, self.visible_end)
+        """Below it everything can be seen, is decided, and will never be taken back."""
+        return self.committed_end if self.first_unstable < 0 else min(self.first_unstable, self.committed_end)
 
     @property
     def size_bytes(self) -> int:
@@ -177,7 +191,9 @@ class Log:
             )
             if sent is not None:
                 return Appended(sent.base_offset, sent.last_offset, sent.timestamp)
-        base, now_ms = self._write(batch, header, leader_epoch)
+        base = self.end_offset
+        self._begin_write(batch, leader_epoch)
+        now_ms = self._write(batch, header, base)
         last = base + header.last_offset_delta
         if producer_id >= 0:
             if header.base_sequence >= 0:
@@ -193,6 +209,73 @@ class Log:
         return Appended(base, last, append_time)
 
     @property
+    def must_save(self) -> bool:
+        """Whether what was copied is not safe yet although it is synced: recovery would cut it off."""
+        return self.saved_changes < self.state_changes
+
+    def append_copied(self, data: memoryview) -> None:
+        """Write batches of the leader's log at the end, offsets and epochs as they are there.
+
+        What is known of epochs, producers and transactions goes on as it did where they were first appended. If an
+        epoch began, or offsets are missing because the leader has compacted them away, the state must be saved before
+        what was written counts: `must_save`.
+
+        Raises:
+            PenstockError: CORRUPT_BATCH, with everything before the bad batch appended; STORAGE_FULL.
+        """
+        if self.closed:
+            raise PenstockError(Code.NOT_AVAILABLE, f"{self.name} is closed")
+        position, begun = 0, False
+        while position < len(data):
+            header, batch = self._copied_batch(data, position, begun)
+            position += len(batch)
+            if header.last_offset < self.end_offset:
+                continue  # the leader sends whole batches, and this one is here
+            begun = True
+            if header.base_offset > self.end_offset or header.record_count < 1:
+                self.state.gaps_to = header.last_offset + 1
+                self.state_changes += 1
+            if self.state.epochs.note(header.leader_epoch, header.base_offset):
+                self.state_changes += 1
+            now_ms = self._write(batch, header, header.base_offset)
+            self._note_copied(header, batch, now_ms)
+            self._appended(self.segments[-1], len(batch), header.record_count)
+
+    def _copied_batch(self, data: memoryview, position: int, begun: bool) -> tuple[Header, memoryview]:
+        """The batch at a position; `begun` says that one before it was new, so that this one must be."""
+        why = "is cut short"
+        if len(data) - position >= HEADER_BYTES:
+            header = decode_header(data, position)
+            batch = data[position : position + header.size]
+            overlaps = header.base_offset < self.end_offset <= header.last_offset
+            again = begun and header.last_offset < self.end_offset
+            if header.magic != MAGIC or header.base_offset < 0 or again:
+                why = f"of version {header.magic} with offset {header.base_offset} follows one that ends at "
+                why += f"{self.end_offset - 1}"
+            elif header.size < HEADER_BYTES or len(batch) < header.size:
+                why = f"has {header.size} bytes, {len(batch)} of them are there"
+            elif overlaps or header.last_offset < header.base_offset:
+                why = (
+                    f"has offsets {header.base_offset} to {header.last_offset}; this replica ends at {self.end_offset}"
+                )
+            elif header.last_offset >= self.end_offset and header.leader_epoch < self.state.epochs.latest:
+                why = f"is of epoch {header.leader_epoch}, older than {self.state.epochs.latest} before it"
+            elif not crc_matches(batch, header):
+                why = "does not match its CRC-32C"
+            else:
+                return header, batch
+        raise PenstockError(Code.CORRUPT_BATCH, f"{self.name}: a batch from the leader {why}")
+
+    def _note_copied(self, header: Header, batch: memoryview, now_ms: int) -> None:
+        self.state.producers.note_batch(header, batch, now_ms)
+        if header.is_transactional:
+            ended = self.active_transactions.note(header, batch)
+            if ended is not None:
+                self._ending.append(ended)
+            elif self.first_unstable < 0 and not header.is_control:
+                self.first_unstable = header.base_offset
+
+    @property
     def active_transactions(self) -> Transactions:
         """Those of the segment that is written: which transactions are open now."""
         card = self.segments[-1].card
@@ -203,13 +286,16 @@ class Log:
         """Write the marker that ends a producer's transaction here, if one is open.
 
         Raises:
-            PenstockError: INVALID_PRODUCER_EPOCH when the producer has a later epoch; STORAGE_FULL.
+            PenstockError: INVALID_PRODUCER_EPOCH when the producer has a later epoch, COORDINATOR_FENCED when a later
+                coordinator has written already; STORAGE_FULL.
         """
         if self.closed:
             raise PenstockError(Code.NOT_AVAILABLE, f"{self.name} is closed")
         header = decode_header(batch)
-        self.state.producers.check_marker(header.producer_id, header.producer_epoch)
-        base, now_ms = self._write(batch, header, leader_epoch)
+        self.state.producers.check_marker(header.producer_id, header.producer_epoch, coordinator_epoch)
+        base = self.end_offset
+        self._begin_write(batch, leader_epoch)
+        now_ms = self._write(batch, header, base)
         ended = self.active_transactions.note(decode_header(batch), batch)
         if ended is not None:
             self._ending.append(ended)
@@ -226,17 +312,19 @@ class Log:
             undecided.append(self.active_transactions.first_open)
         self.first_unstable = min(undecided, default=-1)
 
-    def _write(self, batch: memoryview, header: Header, leader_epoch: int) -> tuple[int, int]:
-        """Put a batch at the end; its base offset and the time. Raises PenstockError; nothing has changed then."""
+    def _begin_write(self, batch: memoryview, leader_epoch: int) -> None:
+        """Give a new batch its place."""
+        assert leader_epoch == self.state.epochs.latest
+        patch_place(batch, self.end_offset, leader_epoch)
+
+    def _write(self, batch: memoryview, header: Header, base: int) -> int:
+        """Put a batch at the end; returns the time. Raises PenstockError; nothing has changed then."""
         segment = self.segments[-1]
         card = segment.card
-        assert card is not None and leader_epoch == self.state.epochs.latest
-        if segment.size > _LARGEST_SEGMENT or self.end_offset - segment.base > _LARGEST_SPAN:
+        if segment.size > _LARGEST_SEGMENT or base - segment.base > _LARGEST_SPAN:
             self.want_roll()
             raise PenstockError(Code.NOT_AVAILABLE, f"{self.name} waits for a new segment file")
-        base = self.end_offset
-        patch_place(batch, base, leader_epoch)
-        assert segment.file is not None
+        assert card is not None and segment.file is not None
         clock = self._shelf.clock
         started = clock.monotonic()
         try:
@@ -253,7 +341,7 @@ class Log:
         self.last_append_ms = now_ms
         if not segment.created_ms:
             segment.created_ms = now_ms
-        return base, now_ms
+        return now_ms
 
     def _appended(self, segment: Segment, size: int, count: int) -> None:
         stats = self._shelf.stats
@@ -271,6 +359,7 @@ class Log:
                 loop = asyncio.get_running_loop()
                 self._flush_timer = loop.call_later(self.options.flush_ms / 1000, self._flush_due)
             self.on_visible()
+        self.on_appended()
 
     def _flush_due(self) -> None:
         self._flush_timer = None
@@ -350,24 +439,38 @@ class Log:
 
     # --- reading
 
+    @property
+    def first_offset(self) -> int:
+        """Of what is there; the log start may lie inside the first segment, even inside a batch."""
+        return self.segments[0].base
+
     def read(
-        self, offset: int, limit: int, max_bytes: int, at_least_one: bool, warmed: bool = False
+        self,
+        offset: int,
+        limit: int,
+        max_bytes: int,
+        at_least_one: bool,
+        warmed: bool = False,
+        *,
+        everything: bool = False,
     ) -> FileSlice | None:
         """Whole batches from the one that holds `offset` up to `limit`, as a slice of a file.
 
         Returns None when there is nothing below `limit`, or when the first batch is larger than `max_bytes` and
         `at_least_one` is not set. `warmed` says that `warm` was called for this read: pages the kernel dropped
-        again, or will not tell about, are then no reason to wait once more.
+        again, or will not tell about, are then no reason to wait once more. With `everything` also what lies below the
+        log start and has not been removed yet, as the beginning of a batch that holds it.
 
         Raises:
             NotReady: the disk is needed first; `await warm(...)` and call again.
             PenstockError: OFFSET_OUT_OF_RANGE, CORRUPT_LOG.
         """
+        start_offset = self.first_offset if everything else self.state.log_start
         if offset >= limit:
-            if offset > self.end_offset or offset < self.state.log_start:
+            if offset > self.end_offset or offset < start_offset:
                 raise self._out_of_range(offset)
             return None
-        segment = self.segment_of(offset)
+        segment = self.segment_of(offset, start_offset)
         while True:
             card = segment.card
             file = segment.file if segment.file is not None else self._shelf.files.peek(segment.path)
@@ -379,7 +482,7 @@ class Log:
             offset = segment.next_offset  # what was left of the segment has been compacted away
             if offset >= limit:
                 return None
-            segment = self.segment_of(offset)
+            segment = self.segment_of(offset, start_offset)
         if not warmed and not _is_recent(segment, start) and not file.resident(1, start):
             raise NotReady  # the next lines may read the batch's header
         end = self._end_of(segment, card, file, limit, start, max_bytes, at_least_one)
@@ -398,10 +501,10 @@ class Log:
             return False
         return warmed or _is_recent(segment, start) or file.resident(end - start, start)
 
-    def segment_of(self, offset: int) -> Segment:
+    def segment_of(self, offset: int, start_offset: int | None = None) -> Segment:
         """The segment that holds `offset`. Raises OFFSET_OUT_OF_RANGE or, for a hole, CORRUPT_LOG."""
         segment = self.segments[-1]
-        if offset < self.state.log_start:
+        if offset < (self.state.log_start if start_offset is None else start_offset):
             raise self._out_of_range(offset)
         if offset < segment.base:
             at = bisect_right(self.segments, offset, key=_base) - 1
@@ -484,11 +587,11 @@ class Log:
         """
         self._shelf.stats.cold_reads += 1
         while True:
-            segment = self.segment_of(offset)
+            segment = self.segment_of(offset, self.first_offset)  # whoever reads below the log start may
             try:
                 card, file, good = await self._shelf.disk.run(prepare, self, segment, offset, max_bytes)
             except FileNotFoundError:
-                if offset < self.log_start:
+                if offset < max(self.log_start, self.first_offset):
                     raise self._out_of_range(offset) from None  # retention was quicker
                 raise segment.damaged(0, "is missing") from None
             if segment.card is None:

@@ -11,6 +11,8 @@ from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from penstock.errors import Code, PenstockError
+from penstock.records.batch import LOG_APPEND_TIME, Header
+from penstock.records.control import decode_coordinator_epoch
 
 KEPT_BATCHES = 5
 EXPIRY_MS = 7 * 24 * 3600 * 1000
@@ -36,7 +38,7 @@ class Producer:
         """Of the records it sent last; after a restart, when it sent them."""
         self.batches: deque[SentBatch] = deque(batches or [], KEPT_BATCHES)
         self.coordinator_epoch = -1
-        """Of the last marker; not kept over a restart."""
+        """Of the last marker: who decided the producer's last transaction. A marker of an earlier one comes late."""
 
 
 class Producers:
@@ -108,15 +110,40 @@ class Producers:
             producer.epoch = epoch
             producer.batches.clear()
         producer.seen_ms = now_ms
-        producer.coordinator_epoch = coordinator_epoch
+        producer.coordinator_epoch = max(producer.coordinator_epoch, coordinator_epoch)
 
-    def check_marker(self, producer_id: int, epoch: int) -> None:
-        """Raises PenstockError INVALID_PRODUCER_EPOCH for a marker of an epoch that is over."""
+    def note_batch(self, header: Header, batch: bytes | memoryview, now_ms: int) -> None:
+        """Take in a batch that is in the log already: copied from a leader, or found at a start."""
+        if header.producer_id < 0:
+            return
+        if header.base_sequence < 0:
+            coordinator_epoch = decode_coordinator_epoch(batch) if header.is_control else -1
+            self.note_epoch(header.producer_id, header.producer_epoch, now_ms, coordinator_epoch)
+            return
+        stamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
+        sent = SentBatch(header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, stamp)
+        self.note(header.producer_id, header.producer_epoch, sent, now_ms, header.max_timestamp)
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
+        """Whether a marker comes in time.
+
+        Raises:
+            PenstockError: INVALID_PRODUCER_EPOCH for an epoch that is over; COORDINATOR_FENCED for a coordinator whose
+                successor has written: this marker would end a later transaction than the one it was meant for.
+        """
         producer = self._by_id.get(producer_id)
-        if producer is not None and epoch < producer.epoch:
+        if producer is None:
+            return
+        if epoch < producer.epoch:
             raise PenstockError(
                 Code.INVALID_PRODUCER_EPOCH,
                 f"a marker of producer {producer_id} has epoch {epoch}, older than {producer.epoch}",
+            )
+        if 0 <= coordinator_epoch < producer.coordinator_epoch:
+            raise PenstockError(
+                Code.COORDINATOR_FENCED,
+                f"a marker of producer {producer_id} is from coordinator epoch {coordinator_epoch}; that of epoch "
+                f"{producer.coordinator_epoch} has written already",
             )
 
     def expire(self, now_ms: int, keep: Container[int] = ()) -> int:
@@ -131,13 +158,19 @@ class Producers:
         return len(silent)
 
     def dump(self) -> list[list[object]]:
-        return [[pid, p.epoch, p.seen_ms, [list(sent) for sent in p.batches]] for pid, p in self._by_id.items()]
+        return [
+            [pid, p.epoch, p.seen_ms, [list(sent) for sent in p.batches], p.coordinator_epoch]
+            for pid, p in self._by_id.items()
+        ]
 
     @classmethod
     def restore(cls, rows: list[list[object]]) -> "Producers":
         producers = cls()
-        for producer_id, epoch, seen_ms, batches in rows:
+        for producer_id, epoch, seen_ms, batches, *rest in rows:
             assert isinstance(producer_id, int) and isinstance(epoch, int) and isinstance(seen_ms, int)
             assert isinstance(batches, list)
-            producers._by_id[producer_id] = Producer(epoch, seen_ms, [SentBatch(*sent) for sent in batches])
+            producer = Producer(epoch, seen_ms, [SentBatch(*sent) for sent in batches])
+            if rest and isinstance(rest[0], int):  # files of earlier releases end before it
+                producer.coordinator_epoch = rest[0]
+            producers._by_id[producer_id] = producer
         return producers

@@ -6,7 +6,8 @@ What a crash may leave, and what is done about it:
   * a rolled segment without its card: checked batch by batch and given one; if it is torn, it was never durable, so
     it is cut there and what follows is set aside;
   * segments below the saved log start: retention had decided on them, so it is finished;
-  * `swap`: compaction had decided which segments replace which, so it is finished; without it, what a pass wrote goes.
+  * `swap`: compaction had decided which segments replace which, so it is finished; without it, what a pass wrote goes;
+  * `{base}.copied.index`: a copy of a leader's segment was complete, so it is put into place; without it, copies go.
 What no crash leaves is damage: a sealed segment or a checkpointed prefix that does not match, a missing file. Damaged
 ranges are refused when read and named in the log; nothing is deleted or cut there.
 
@@ -19,15 +20,16 @@ from crc32c import crc32c
 
 from penstock.errors import Code, PenstockError
 from penstock.ports.disk import Disk, File
-from penstock.records.batch import HEADER_BYTES, LOG_APPEND_TIME, Header, decode_header
+from penstock.records.batch import HEADER_BYTES, Header, decode_header
 from penstock.storage.checked_file import DamagedFile, save_all
 from penstock.storage.compaction.swap import drop_leftovers, finish_swap
 from penstock.storage.log import card as cards
+from penstock.storage.log.adoption import finish as finish_adoption
 from penstock.storage.log.card import BLOCK_BYTES, SUMMARY_BYTES, Card, Summary
 from penstock.storage.log.epochs import LeaderEpochs
 from penstock.storage.log.log import NEXT_NAME
 from penstock.storage.log.options import LogOptions
-from penstock.storage.log.producers import Producers, SentBatch
+from penstock.storage.log.producers import Producers
 from penstock.storage.log.scan import headers, scan
 from penstock.storage.log.segment import CHECKPOINT_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, Segment
 from penstock.storage.log.state import FILE_NAME as STATE_NAME
@@ -125,6 +127,8 @@ class _Recovery:
     def _tidy_names(self) -> list[str]:
         """Segment names in order, after leftovers of an interrupted step are finished or removed."""
         present = self.disk.list_dir(self.directory)
+        if finish_adoption(self.disk, self.directory, present):
+            present = self.disk.list_dir(self.directory)
         for name in present:
             if name.endswith(".tmp"):
                 self.disk.unlink(f"{self.directory}/{name}")
@@ -332,21 +336,17 @@ class _Recovery:
                 continue
             file = segment.file or self.disk.open(segment.path)
             position = segment.card.position_before(start_offset) if segment.card is not None else 0
-            for header, _ in headers(file, segment.size, position):
+            for header, at in headers(file, segment.size, position):
                 if header.base_offset >= start_offset:
-                    self._note_batch(header)
+                    self._note_batch(header, file, at)
         state.producers_at = end
 
-    def _note_batch(self, header: Header) -> None:
+    def _note_batch(self, header: Header, file: File, position: int) -> None:
         state = self.out.state
-        if not self.state_known:
-            state.epochs.note(header.leader_epoch, header.base_offset)
-        if header.producer_id >= 0 and header.base_sequence < 0:
-            state.producers.note_epoch(header.producer_id, header.producer_epoch, self.now_ms)
-        elif header.producer_id >= 0:
-            stamp = header.max_timestamp if header.attributes & LOG_APPEND_TIME else -1
-            sent = SentBatch(header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, stamp)
-            state.producers.note(header.producer_id, header.producer_epoch, sent, self.now_ms, header.max_timestamp)
+        if state.epochs.note(header.leader_epoch, header.base_offset):
+            state.unsaved = True  # a card was saved after it began, and the state was not
+        batch = file.read_at(header.size, position) if header.is_control else b""
+        state.producers.note_batch(header, batch, self.now_ms)
 
     def _sync(self) -> None:
         files = [segment.file for segment in self.out.segments if segment.file is not None]

@@ -29,6 +29,8 @@ class LogState:
     """Below it each key has one record at most, but for those of the last pass that was cut short."""
     gaps_to: int = 0
     """Below it batches may be missing: set before the first of them goes."""
+    unsaved: bool = False
+    """Recovery found an epoch in the batches that the saved state does not have: more of it would be cut off."""
 
     def encode(self) -> bytes:
         payload = orjson.dumps(

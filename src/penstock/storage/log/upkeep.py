@@ -6,14 +6,20 @@ a card is saved after the bytes it describes are synced; the new log start is sa
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from penstock.errors import Code, PenstockError
 from penstock.ports.disk import Disk, is_shortage
 from penstock.storage.checked_file import save_all
 from penstock.storage.log import state as states
+from penstock.storage.log.adoption import IncomingSegment, decide, finish
 from penstock.storage.log.log import Log, Shelf
 from penstock.storage.log.options import Flush, LogOptions
+from penstock.storage.log.recovery import Recovered, recover
 from penstock.storage.log.segment import Segment
+from penstock.storage.log.state import LogState
+from penstock.storage.log.truncation import restart, truncate
 
 CHECKPOINT_BYTES = 64 << 20
 _UNSYNCED_FACTOR = 8  # a checkpoint syncs first, which flush=os and interval are there to put off
@@ -51,7 +57,7 @@ class Upkeep:
                 enough = CHECKPOINT_BYTES * (1 if log.options.flush is Flush.COMMIT else _UNSYNCED_FACTOR)
                 if not log.closed and (grown >= enough or (grown and idle)):
                     await self._shelf.disk.run(save_all, self._shelf.disk, await self._snapshot(log))
-                if not log.closed:
+                if not log.closed and not log.follows:
                     await self._expire(log, now_ms, settled)
         except OSError as error:
             if not is_shortage(error):
@@ -130,14 +136,60 @@ class Upkeep:
     async def begin_epochs(self, logs: Iterable[tuple[Log, int]]) -> None:
         """Note durably that each log's epoch begins at its end, before its first batch; one sync round for all.
 
-        Only for logs that nobody uses yet: they are not kept from other upkeep.
+        Nobody appends to them meanwhile.
         """
-        begun = [log for log, epoch in logs if log.state.epochs.note(epoch, log.end_offset)]
-        contents: dict[str, bytes] = {}
-        for state in await asyncio.gather(*(self._state(log) for log in begun)):
-            contents |= state
-        if contents:
-            await self._shelf.disk.run(save_all, self._shelf.disk, contents)
+        async with AsyncExitStack() as held:
+            begun = []
+            for log, epoch in logs:
+                await held.enter_async_context(log.tending)  # or upkeep would put an older state in place afterwards
+                if log.state.epochs.note(epoch, log.end_offset):
+                    begun.append(log)
+            contents: dict[str, bytes] = {}
+            for state in await asyncio.gather(*(self._state(log) for log in begun)):
+                contents |= state
+            try:
+                if contents:
+                    await self._shelf.disk.run(save_all, self._shelf.disk, contents)
+            except OSError:
+                for log in begun:
+                    log.state.epochs.cut_to(log.end_offset)  # as if it had not begun: the caller tries again
+                raise
+
+    async def take_back(self, log: Log, offset: int, now_ms: int, beside: Iterable[str] = ()) -> Recovered:
+        """End a log at `offset`; it must not be used any more, another one is made of what is returned."""
+        log.closed = True
+        await self.quiesce(log)
+        for segment in log.segments:
+            self._shelf.files.forget(segment.path)
+        return await self._shelf.disk.run(truncate, self._shelf.disk, log, offset, now_ms, beside)
+
+    async def begin_anew(self, log: Log, offset: int, now_ms: int, beside: Iterable[str] = ()) -> Recovered:
+        """Empty a log, and let it begin at `offset`; as `take_back`."""
+        log.closed = True
+        await self.quiesce(log)
+        for segment in log.segments:
+            self._shelf.files.forget(segment.path)
+        return await self._shelf.disk.run(restart, self._shelf.disk, log, offset, now_ms, beside)
+
+    async def adopt(self, log: Log, copy: IncomingSegment, now_ms: int) -> tuple[Recovered, bool]:
+        """Put a complete copy behind the end of a log, as `take_back`; False if there was no room to."""
+        log.closed = True
+        await self.quiesce(log)
+        contents = await self.snapshot(log)
+        state = log.state
+        before = LogState(
+            state.log_start,
+            copy.epochs,
+            state.producers,
+            log.end_offset,
+            state.compacted_to,
+            copy.next_offset if copy.has_gaps else state.gaps_to,
+        )
+        for segment in log.segments:
+            self._shelf.files.forget(segment.path)
+        encoded = {f"{log.directory}/{states.FILE_NAME}": before.encode()}
+        after = replace(before, producers=copy.producers, producers_at=copy.next_offset)
+        return await self._shelf.disk.run(_adopt, self._shelf.disk, log, copy, contents | encoded, after, now_ms)
 
     async def quiesce(self, log: Log) -> None:
         """Return when a closed log has no upkeep, no roll and no unsynced append under way."""
@@ -153,7 +205,9 @@ class Upkeep:
 
     async def save_state(self, log: Log) -> None:
         """Save what a log remembers besides its segments, durably. The caller has `Log.tending`."""
+        changes = log.state_changes
         await self._shelf.disk.run(save_all, self._shelf.disk, await self._state(log))
+        log.saved_changes = max(log.saved_changes, changes)
 
     async def _move_start(self, log: Log, offset: int) -> None:
         if offset > log.log_start:
@@ -170,6 +224,20 @@ class Upkeep:
             self._shelf.files.forget(segment.path)
             self._shelf.stats.segments_deleted += 1
             await self._shelf.disk.run(_remove, self._shelf.disk, segment)
+
+
+def _adopt(
+    disk: Disk, log: Log, copy: IncomingSegment, contents: dict[str, bytes], after: LogState, now_ms: int
+) -> tuple[Recovered, bool]:
+    try:
+        decide(disk, copy, contents)
+    except OSError as error:
+        if not is_shortage(error):
+            raise
+        return recover(disk, log.directory, log.options, now_ms), False
+    finish(disk, log.directory, disk.list_dir(log.directory))
+    save_all(disk, {f"{log.directory}/{states.FILE_NAME}": after.encode()})
+    return recover(disk, log.directory, log.options, now_ms), True
 
 
 def _longest_ms(options: LogOptions) -> int:

@@ -144,7 +144,7 @@ class _Inspection:
             wrong.append(f"leader epoch {entries[-1][0]} begins at {entries[-1][1]}, behind the end of the log")
         if max(state.gaps_to, state.compacted_to) > max(end, self.report.durable_end):
             wrong.append(f"compacted to {state.compacted_to}, gaps to {state.gaps_to}, behind the end of the log")
-        for producer_id, _, _, batches in state.producers.dump():
+        for producer_id, _, _, batches, _ in state.producers.dump():
             assert isinstance(batches, list)
             if any(sent[2] > sent[3] or sent[3] >= max(end, state.producers_at) for sent in batches):
                 wrong.append(f"producer {producer_id} has batches that the log has not")
