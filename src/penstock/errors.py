@@ -31,6 +31,10 @@ class Code(StrEnum):
     STORAGE_FULL = "storage_full"
     STORAGE_FAILED = "storage_failed"
     NOT_AVAILABLE = "not_available"
+    NOT_LEADER = "not_leader"
+    NOT_ENOUGH_REPLICAS = "not_enough_replicas"
+    OFFSET_NOT_AVAILABLE = "offset_not_available"
+    TIMED_OUT = "timed_out"
     LIMIT_EXCEEDED = "limit_exceeded"
     NOT_ALLOWED = "not_allowed"
     # --- coordinators
@@ -76,6 +80,10 @@ _RETRIABLE = {
     Code.UNKNOWN_LEADER_EPOCH,
     Code.STORAGE_FULL,
     Code.NOT_AVAILABLE,
+    Code.NOT_LEADER,
+    Code.NOT_ENOUGH_REPLICAS,
+    Code.OFFSET_NOT_AVAILABLE,
+    Code.TIMED_OUT,
     Code.COORDINATOR_LOADING,
     Code.COORDINATOR_NOT_AVAILABLE,
     Code.NOT_COORDINATOR,

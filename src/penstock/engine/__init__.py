@@ -2,10 +2,14 @@
 
 Owns: the verbs every protocol calls. Never imports protocols, net or server, and knows no protocol's types.
 
-engine.py        start, stop, create and delete topics, find partitions, look offsets up
+engine.py        start, stop, the verbs
+catalogue.py     how topics come to be, change and go; local_catalogue.py  on a broker of its own
+replicas.py      the logs of this broker's replicas: made, opened, shortened, closed
+partition_state.py  who holds, follows and leads a partition, in which epoch
+leadership.py    what a leader knows of its followers
 topics.py        topics and their settings as the metadata store has them
 topic_config.py  a topic's settings: names, defaults, checks
-partition.py     one partition: checks, append, read, high watermark
+partition.py     one partition: its role, checks, append, read, high watermark
 waiters.py       who waits for a high watermark
 producer_ids.py  ids for idempotent producers, never handed out twice
 offset_lookup.py offsets by time

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from penstock.ports.metadata import MetadataConflict, MetadataStore
+from penstock.errors import Code, PenstockError
+from penstock.ports.metadata import MetadataConflict, MetadataStore, MetadataUnavailable
 
 _KEY = "producer-ids"
 _BLOCK = 1000
@@ -18,9 +19,13 @@ class ProducerIds:
         self._lock = asyncio.Lock()
 
     async def take(self) -> int:
+        """Raises PenstockError COORDINATOR_LOADING while the store does not answer."""
         async with self._lock:
             if self._next == self._end:
-                await self._take_block()
+                try:
+                    await self._take_block()
+                except MetadataUnavailable as error:  # a block that was taken all the same stays unused
+                    raise PenstockError(Code.COORDINATOR_LOADING, f"no producer id now: {error}") from error
             taken = self._next
             self._next += 1
             return taken

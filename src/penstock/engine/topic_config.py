@@ -209,10 +209,10 @@ _ACTING = (
     ),
     Setting(
         "min.insync.replicas",
-        "1",
+        "2",
         "int",
         _whole(1, 100),
-        "Replicas in sync that acks=all needs, at most those a topic has. There is one so far.",
+        "Replicas in sync that acks=all needs, at most those a topic has; not set, one of two may be missing.",
         "min.insync.replicas",
     ),
     Setting(
@@ -269,6 +269,16 @@ class TopicConfig:
     deletes: bool
     opens_batches: bool
     """Whether a batch must be opened before it is appended, which costs per record."""
+    min_insync_replicas: int = 1
+    min_insync_is_default: bool = True
+
+    def least_in_sync(self, replicas: int) -> int:
+        """How many of so many replicas must be in sync for `acks=all` to be answered, and the high watermark to move.
+
+        Unless it was set, a topic goes on with one replica missing.
+        """
+        most = max(1, replicas - 1) if self.min_insync_is_default else replicas
+        return min(self.min_insync_replicas, most)
 
 
 def tidy_settings(given: Mapping[str, str]) -> dict[str, str]:
@@ -325,4 +335,6 @@ def make_config(given: Mapping[str, str], defaults: Mapping[str, str]) -> TopicC
         compacts=compacts,
         deletes=deletes,
         opens_batches=compacts or codec is not None,
+        min_insync_replicas=number["min.insync.replicas"],
+        min_insync_is_default="min.insync.replicas" not in given and "min.insync.replicas" not in defaults,
     )

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import orjson
 
+from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.engine.partition import Partition
 from penstock.engine.topic_config import TopicConfig
 from penstock.errors import Code, PenstockError
@@ -16,6 +17,9 @@ TOPICS = "topics/"
 CREATING = "creating/"
 REMOVING = "removing/"
 GROWING = "growing/"
+MAX_PARTITIONS = 10_000
+"""Of one broker."""
+MAX_TOPIC_PARTITIONS = 10_000
 
 
 def check_name(name: str) -> None:
@@ -26,6 +30,14 @@ def check_name(name: str) -> None:
             Code.INVALID_TOPIC,
             f"topic name {shown!r} is not 1 to 249 of letters, digits, dot, underscore and hyphen",
         )
+
+
+def check_count(name: str, count: int, before: int) -> None:
+    """Whether a topic of `before` partitions may have `count`. Raises PenstockError INVALID_PARTITIONS."""
+    if not before < count <= MAX_TOPIC_PARTITIONS:
+        why = f"it has {before}, and can only grow; " if before else ""
+        allowed = f"allowed: {before + 1} to {MAX_TOPIC_PARTITIONS}"
+        raise PenstockError(Code.INVALID_PARTITIONS, f"{count} partitions for {name!r}: {why}{allowed}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,12 @@ class Topic:
     partitions: list[Partition]
 
 
+def check_own(topic: Topic, why_not: str) -> None:
+    """Raises PenstockError NOT_ALLOWED for a topic of the broker's own."""
+    if topic.name in INTERNAL_TOPICS:
+        raise PenstockError(Code.NOT_ALLOWED, f"topic {topic.name!r} is the broker's own and {why_not}")
+
+
 class Topics:
     """The topics this broker knows, by name and by id. `revision` changes with every change of the set."""
 
@@ -90,7 +108,7 @@ class Topics:
         self.revision += 1
 
     def changed(self) -> None:
-        """A topic has more partitions than before."""
+        """A topic has more partitions than before, or others lead or follow some."""
         self.revision += 1
 
     def get(self, name: str) -> Topic | None:

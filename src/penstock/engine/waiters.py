@@ -2,15 +2,23 @@
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import PenstockError
 
 
 class AckWait:
-    """One produce request waiting for some partitions; `done` is called once, when the last of them got there."""
+    """One produce request waiting for some partitions; `done` is called once, when the last of them got there.
 
-    __slots__ = ("_done", "_pending")
+    Args:
+        failed: told which of them never will, by the token it was added with, and why; then that one counts as arrived.
+    """
 
-    def __init__(self, done: Callable[[], None]) -> None:
+    __slots__ = ("_done", "_failed", "_pending")
+
+    def __init__(self, done: Callable[[], None], failed: Callable[[Any, PenstockError], None] | None = None) -> None:
         self._done = done
+        self._failed = failed
         self._pending = 1  # held by the caller until it has registered everywhere
 
     def add(self) -> None:
@@ -21,29 +29,40 @@ class AckWait:
         if self._pending == 0:
             self._done()
 
+    def fail(self, token: Any, error: PenstockError) -> None:
+        if self._failed is not None:
+            self._failed(token, error)
+        self.arrive()
+
 
 class Waiters:
     """The waiting of one partition."""
 
-    __slots__ = ("_acks", "_readers")
+    __slots__ = ("_acks", "_followers", "_readers")
 
     def __init__(self) -> None:
-        self._acks: deque[tuple[int, AckWait]] = deque()
-        self._readers: set[Callable[[], None]] = set()
+        self._acks: deque[tuple[int, AckWait, Any]] = deque()
+        self._readers: dict[Callable[[], None], None] = {}  # in the order of coming, so that a run can be repeated
+        self._followers: dict[Callable[[], None], None] = {}
 
-    def add_ack(self, last_offset: int, wait: AckWait) -> None:
+    def add_ack(self, last_offset: int, wait: AckWait, token: Any = None) -> None:
         """Arrive at `wait` when the high watermark is above `last_offset`.
 
         Offsets rise, except for a duplicate of an earlier batch: that one merely waits as long as those before it.
         """
         wait.add()
-        self._acks.append((last_offset, wait))
+        self._acks.append((last_offset, wait, token))
 
     def add_reader(self, wake: Callable[[], None]) -> None:
-        self._readers.add(wake)
+        self._readers[wake] = None
 
     def remove_reader(self, wake: Callable[[], None]) -> None:
-        self._readers.discard(wake)
+        self._readers.pop(wake, None)
+        self._followers.pop(wake, None)
+
+    def add_follower(self, wake: Callable[[], None]) -> None:
+        """A replica that waits for anything to be appended, committed or not."""
+        self._followers[wake] = None
 
     def advance(self, high_watermark: int) -> None:
         acks = self._acks
@@ -53,9 +72,15 @@ class Waiters:
             for wake in list(self._readers):
                 wake()
 
-    def abandon(self) -> None:
-        """The partition is gone: let everybody look again."""
+    def appended(self) -> None:
+        if self._followers:
+            for wake in list(self._followers):
+                wake()
+
+    def abandon(self, error: PenstockError) -> None:
+        """The partition is not led here any more, or gone: nobody's records become safe, everybody looks again."""
         while self._acks:
-            self._acks.popleft()[1].arrive()
-        for wake in list(self._readers):
+            _, wait, token = self._acks.popleft()
+            wait.fail(token, error)
+        for wake in [*self._readers, *self._followers]:
             wake()

@@ -72,6 +72,14 @@ COUNTERS: tuple[Meaning, ...] = (
         "storage_cut_bytes",
         "Bytes cut off log ends in recovery because a write was torn. Nothing that was synced is among them.",
     ),
+    Meaning("replica_fetches", "replication_fetches", "Answers this broker got from leaders it follows."),
+    Meaning("copied_bytes", "replication_copied_bytes", "Log bytes copied from leaders."),
+    Meaning("isr_changes", "replication_isr_changes", "Changes this broker made to in-sync sets it leads."),
+    Meaning(
+        "truncated_records",
+        "replication_truncated_records",
+        "Offsets taken back because the leader does not have them. Nothing that was committed is among them.",
+    ),
     Meaning(
         "corrupt_blocks",
         "storage_corrupt_blocks",
@@ -109,6 +117,12 @@ BROKER_GAUGES: tuple[Meaning, ...] = (
     Meaning("partitions", "broker_partitions", "Partitions this broker holds."),
     Meaning("segments", "storage_segments", "Segment files on disk."),
     Meaning("log_bytes", "storage_log_bytes", "Bytes of segment files on disk."),
+    Meaning("leaders", "replication_leaders", "Partitions this broker leads."),
+    Meaning("under_replicated", "replication_under_replicated", "Of those, partitions with replicas not in sync."),
+    Meaning("under_min_isr", "replication_under_min_isr", "Of those, partitions that cannot answer acks=all now."),
+    Meaning("leaderless", "replication_leaderless", "Partitions of the cluster that nobody leads."),
+    Meaning("brokers", "cluster_brokers", "Brokers that are there."),
+    Meaning("is_controller", "cluster_is_controller", "1 on the broker that elects."),
 )
 _BROKER_GAUGES: Mapping[str, Meaning] = {meaning.field: meaning for meaning in BROKER_GAUGES}
 _GAUGE_NAME = re.compile(r"^[a-z][a-z0-9_]*$")

@@ -53,19 +53,23 @@ class Stats:
         "connections_open",
         "connections_refused",
         "connections_total",
+        "copied_bytes",
         "corrupt_blocks",
         "cut_bytes",
         "fetched_bytes",
         "gc_pause",
+        "isr_changes",
         "loop_stall",
         "loop_stall_max_s",
         "protocol_errors",
         "recovered_bytes",
+        "replica_fetches",
         "requests",
         "segments_deleted",
         "segments_rolled",
         "sync_files",
         "sync_latency",
+        "truncated_records",
     )
 
     def __init__(self) -> None:
@@ -94,6 +98,10 @@ class Stats:
         self.recovered_bytes = 0
         self.cut_bytes = 0
         self.corrupt_blocks = 0
+        self.copied_bytes = 0
+        self.replica_fetches = 0
+        self.isr_changes = 0
+        self.truncated_records = 0
         self.loop_stall = Histogram()
         self.loop_stall_max_s = 0.0
         self.gc_pause = Histogram()

@@ -19,8 +19,7 @@ from tests.simulated_broker import (
 )
 from tests.unit.engine.test_engine import Machine, some_records, values
 
-from penstock.engine.engine import MAX_PARTITIONS
-from penstock.engine.topics import GROWING
+from penstock.engine.topics import GROWING, MAX_PARTITIONS
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.records.batch import decode_header
 from penstock.records.build import build_batch

@@ -4,10 +4,14 @@ The machine is made of the snapshot and the log behind it. Each step changes it 
 appended as one batch, its replies go out when the log is durable up to there. A reply of a step that wrote nothing
 waits for what was written before it, so nobody is ever told what a crash could undo. If an append fails, the machine is
 ahead of its log: everybody who waits is sent away, and it is made again.
+
+In a cluster the machine lives where its partition is led. It is made when everything in the log is committed, so that
+it never tells what another leader could take back, and thrown away when another broker leads.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from struct import error as StructError  # noqa: N812
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -38,6 +42,7 @@ _READ_BYTES = 1 << 20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _LARGEST_OPENED = 64 << 20
 _ENCODED_AT_ONCE = 200  # a millisecond
+_LONGEST_WAIT_S = 5.0
 
 
 class Machine(Protocol):
@@ -120,15 +125,39 @@ class Shard(Generic[M]):
     async def ask(self, step: Step[M], written_in: InTransaction | None = None) -> Any:
         """Take a step and return its reply, once it is safe to be told. Raises PenstockError."""
         machine = await self.machine()
+        if written_in is not None:
+            self._check_epoch(written_in)
         self._next_token += 1
         token = self._next_token
         outcome = self._taken(machine, lambda: step(machine, self._around.clock.now_ms(), token))
         waiting = self._waiting[token] = asyncio.get_running_loop().create_future()
         try:
             self._carry_out(machine, outcome, written_in)
+            if len(self.partition.state.replicas) > 1 and any(reply.to == token for reply in outcome.replies):
+                return await self._replicated(waiting)
             return await waiting
         finally:
             self._waiting.pop(token, None)
+
+    def _check_epoch(self, written_in: InTransaction) -> None:
+        """Whether a producer's epoch is not over in this log: nobody would ever decide what comes behind its marker."""
+        known = self.partition.leading().state.producers.get(written_in.producer_id)
+        if known is not None and written_in.producer_epoch < known.epoch:
+            raise PenstockError(
+                Code.INVALID_PRODUCER_EPOCH,
+                f"producer {written_in.producer_id} is fenced: epoch {written_in.producer_epoch} is older than "
+                f"{known.epoch} in {self._name}",
+            )
+
+    async def _replicated(self, waiting: "asyncio.Future[Any]") -> Any:
+        """An answer that is there and only waits for other replicas, which may be away for long."""
+        try:
+            async with asyncio.timeout(_LONGEST_WAIT_S):
+                return await waiting
+        except TimeoutError:
+            raise PenstockError(
+                Code.COORDINATOR_NOT_AVAILABLE, f"{self._name} is not replicated in time; ask again"
+            ) from None
 
     @property
     def loaded(self) -> M | None:
@@ -138,13 +167,43 @@ class Shard(Generic[M]):
     async def machine(self) -> M:
         """The machine, when it is loaded. To be looked at, or changed by a step, without an await in between."""
         if self._machine is None and not self._closed:
+            self._check_led()
             self._begin_loading()
-            await self._tried.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LONGEST_WAIT_S):
+                    await self._tried.wait()
         if self._closed:
             raise PenstockError(Code.COORDINATOR_NOT_AVAILABLE, "the broker stops")
         if self._machine is None:
+            self._check_led()
+            if not self._tried.is_set():
+                raise PenstockError(Code.COORDINATOR_LOADING, f"{self._name} is being loaded")
             raise PenstockError(Code.COORDINATOR_NOT_AVAILABLE, f"{self._name} cannot be read now")
         return self._machine
+
+    def _check_led(self) -> None:
+        if not self.is_here:
+            raise PenstockError(Code.NOT_COORDINATOR, f"{self._name} is led by broker {self.partition.state.leader}")
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this broker coordinates, or is the one that should and cannot."""
+        partition = self.partition
+        return partition.led is not None or (partition.offline is not None and not partition.is_elsewhere)
+
+    def gained(self) -> None:
+        """This broker leads the partition now: load the machine; time-outs run."""
+        if not self._closed:
+            self._begin_loading()
+
+    def lost(self) -> None:
+        """It leads no more, or in another epoch: the machine is somebody else's."""
+        self._machine = None
+        self._tried.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._send_away(Code.NOT_COORDINATOR, f"{self._name} is led by another broker now")
 
     def step(self, step: Callable[[M, int], Outcome]) -> None:
         """Take a step nobody waits for; none if the machine is not loaded."""
@@ -180,11 +239,11 @@ class Shard(Generic[M]):
                 self._start_over(error)
                 return
         duty = self._duties(self, machine) if self._duties is not None else None
-        log = self.partition.opened()
+        log = self.partition.leading()
         if (outcome.replies or duty) and self.partition.high_watermark >= log.end_offset:
-            self._told(outcome.replies, duty)
+            self._told(machine, outcome.replies, duty)
         elif outcome.replies or duty:
-            wait = AckWait(partial(self._told, outcome.replies, duty))
+            wait = AckWait(partial(self._told, machine, outcome.replies, duty))
             self.partition.waiters.add_ack(log.end_offset - 1, wait)
             wait.arrive()
         self._set_timer(machine)
@@ -202,7 +261,9 @@ class Shard(Generic[M]):
         self.partition.append_own(bytearray(batch))
         self._since_snapshot += len(entries)
 
-    def _told(self, replies: Sequence[Reply], duty: Callable[[], None] | None) -> None:
+    def _told(self, machine: M, replies: Sequence[Reply], duty: Callable[[], None] | None) -> None:
+        if self._machine is not machine or self.partition.led is None:
+            return  # it was thrown away, and who waited was told
         for token, answer in replies:
             waiting = self._waiting.get(token)
             if waiting is None or waiting.done():
@@ -269,10 +330,13 @@ class Shard(Generic[M]):
     async def _load(self) -> None:
         """Load the machine, again and again if it must be: time-outs run and transactions are to be ended."""
         pause = _FIRST_PAUSE_S
-        while not self._closed:
+        while not self._closed and self.is_here:
             try:
                 machine = await self._replay()
             except PenstockError as error:
+                if error.retriable:
+                    await asyncio.sleep(_FIRST_PAUSE_S)
+                    continue
                 log_.error("coordinator cannot be loaded", partition=self._name, error=str(error), help=error.help)
             except OSError as error:
                 if not is_shortage(error):
@@ -288,8 +352,10 @@ class Shard(Generic[M]):
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     async def _replay(self) -> M:
+        log, epoch = self.partition.opened(), self.partition.leader_epoch
+        await self._settled()
+        self.partition.check_in_sync()
         machine = self._make(self._around.clock.now_ms())
-        log = self.partition.opened()
         offset = await self._load_snapshot(machine, log)
         self.replayed = 0
         while offset < log.end_offset:
@@ -298,7 +364,20 @@ class Shard(Generic[M]):
                 self.replayed += self._replay_batch(machine, batch, offset)
             offset = stretch.next_offset
         self._since_snapshot = self.replayed
+        if self.partition.led is not log or self.partition.leader_epoch != epoch:
+            raise PenstockError(Code.NOT_COORDINATOR, f"{self._name} got another leader while it was loaded")
         return machine
+
+    async def _settled(self) -> None:
+        """Return when everything in the log is committed. Raises PenstockError NOT_LEADER."""
+        done = asyncio.get_running_loop().create_future()
+        wait = AckWait(
+            lambda: None if done.done() else done.set_result(None),
+            lambda _, error: None if done.done() else done.set_exception(error),
+        )
+        self.partition.settle(wait)
+        wait.arrive()
+        await done
 
     async def _load_snapshot(self, machine: M, log: Log) -> int:
         try:
@@ -361,6 +440,8 @@ class Shard(Generic[M]):
                 await asyncio.sleep(0)
             encoded.append(encode_record(SavedRecord(*encode_entry(entry), producer_id)))
         await self._around.committer.commit(log)
+        if self.partition.led is not log or self.partition.high_watermark < offset:
+            return  # what is not committed may be taken back, and a snapshot must not outlive it; the next one will do
         await self._around.disk.run(save_snapshot, self._around.disk, log.directory, offset, encoded)
         self._kept = len(encoded)
         self._since_snapshot -= covered

@@ -25,7 +25,8 @@ class Shards(Generic[M]):
         self._shards: list[Shard[M]] = []
 
     def __iter__(self) -> Iterator[Shard[M]]:
-        return iter(self._shards)
+        """Those that live on this broker."""
+        return (shard for shard in self._shards if shard.is_here)
 
     def open(self, topic: Topic) -> None:
         """Use the topic that is there."""
@@ -48,11 +49,11 @@ class Shards(Generic[M]):
 
     async def load(self) -> None:
         """Load them all, one after the other: nobody may have asked yet, but time-outs run."""
-        for shard in self._shards:
+        for shard in self:
             try:
                 await shard.load()
             except PenstockError as error:
-                if error.code is not Code.COORDINATOR_NOT_AVAILABLE:
+                if error.code not in (Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOADING, Code.NOT_COORDINATOR):
                     raise  # else it was said, and whoever asks for it is told again
 
     async def close(self) -> None:

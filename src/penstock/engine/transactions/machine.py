@@ -147,6 +147,7 @@ class TransactionMachine:
                 self._coordinator_epoch,
                 transaction.committed,
                 transaction.named_partitions(),
+                transaction.client_version >= BUMPED_AT_END,
             )
             for transaction in decided
         ]

@@ -62,6 +62,8 @@ class MarkersDue(NamedTuple):
     coordinator_epoch: int
     committed: bool
     partitions: tuple[NamedPartitions, ...]
+    bumped: bool = False
+    """Whether the epoch is one that nothing of the transaction was written with (KIP-890)."""
 
 
 class TransactionDescription(NamedTuple):

@@ -4,11 +4,16 @@ A decision is acted on when its record is durable: a marker goes into every part
 of them are durable the shard is told. A partition that cannot be written now is tried again until it can: the decision
 stands, and readers of committed records wait at the transaction until then. One that was deleted, or where a later
 epoch has written, needs no marker any more.
+
+In a cluster the coordinator of an id, the leader of a partition and the coordinator of a group may be three brokers.
+What one asks another goes through `other_brokers`. A partition's leader that asks a coordinator elsewhere cannot look
+again right before it appends; it holds a guard instead, which a marker that comes in between takes away.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, shard_of
 from penstock.engine.coordination.shard import Shard, Surroundings
@@ -17,6 +22,7 @@ from penstock.engine.partition import Partition
 from penstock.engine.producer_ids import ProducerIds
 from penstock.engine.topics import Topics
 from penstock.engine.transactions.machine import TransactionMachine
+from penstock.engine.transactions.other_brokers import NoOtherBrokers, OtherBrokers
 from penstock.engine.transactions.requests import (
     AddPartitions,
     EndRequest,
@@ -31,11 +37,12 @@ from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
 from penstock.records.control import Marker
-from penstock.storage.log.log import Appended
 
+T = TypeVar("T")
 log_ = get_logger("transactions")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
-_NEEDS_NO_MARKER = (Code.UNKNOWN_TOPIC, Code.INVALID_PRODUCER_EPOCH)
+_LOOK_S = 1.0  # how often it is seen to that the broker that was asked is still the one to ask
+_NEEDS_NO_MARKER = (Code.INVALID_PRODUCER_EPOCH, Code.COORDINATOR_FENCED)
 
 
 class Transactions:
@@ -58,6 +65,8 @@ class Transactions:
         self._producer_ids = producer_ids
         self._on_offsets_marker = on_offsets_marker
         self._limits = limits or TransactionLimits()
+        self.other_brokers: OtherBrokers = NoOtherBrokers()
+        """Replaced in a cluster, before the start."""
         self.shards = Shards(TRANSACTIONS_TOPIC, make_topic, self._make_shard)
 
     def _make_shard(self, partition: Partition) -> Shard[TransactionMachine]:
@@ -96,10 +105,9 @@ class Transactions:
         topic = await self._make_topic(OFFSETS_TOPIC)
         place = (OFFSETS_TOPIC, shard_of(group_id, len(topic.partitions)))
         request = AddPartitions(transactional_id, producer_id, epoch, (place,), verify_only)
-        error = (await self.add_partitions(request))[place]
-        if error is not None:
-            raise error
-        return partial(self.check_open, request, place)
+        admission = self._admission(request)
+        await admission.known(place)
+        return partial(admission.check, place)
 
     async def end(self, request: EndRequest) -> ProducerIdentity:
         """Commit or abort; returns when the decision is durable, its markers follow."""
@@ -123,14 +131,42 @@ class Transactions:
         self, transactional_id: str, identity: ProducerIdentity, places: tuple[TopicPartition, ...], *, add: bool
     ) -> "Admissions":
         """Have the coordinator know `places`, or look whether it does; for the first batches of a transaction there."""
-        request = AddPartitions(transactional_id, *identity, places, verify_only=not add)
-        return Admissions(self, request, asyncio.ensure_future(self._settled(request)))
+        return self._admission(AddPartitions(transactional_id, *identity, places, verify_only=not add))
 
-    async def _settled(self, request: AddPartitions) -> Mapping[TopicPartition, PenstockError | None]:
+    def _admission(self, request: AddPartitions) -> "Admissions":
+        guards: dict[TopicPartition, object] = {}
+        for place in request.partitions:
+            try:
+                partition = self._topics.partition(*place)
+                partition.leading()  # who does not lead sees no markers
+                guards[place] = partition.guard(request.producer_id)
+            except PenstockError:
+                continue  # said by who looks next
+        return Admissions(self, request, guards, asyncio.ensure_future(self._settled(request)))
+
+    async def _settled(self, request: AddPartitions) -> "Settled":
+        elsewhere = False
         try:
-            return await self.add_partitions(request)
+            shard = await self.shards.of(request.transactional_id)
+            elsewhere = not shard.is_here
+            if elsewhere:
+                coordinator = shard.partition.state.leader
+                answer = self.other_brokers.add_partitions(coordinator, request)
+                return Settled(await _while_it_leads(answer, coordinator, [shard.partition]), True)
+            return Settled(await self.add_partitions(request), False)
         except PenstockError as error:
-            return dict.fromkeys(request.partitions, error)
+            return Settled(dict.fromkeys(request.partitions, error), elsewhere)
+
+    def check_guard(self, request: AddPartitions, place: TopicPartition, guard: object) -> None:
+        """Whether a batch for `place` still belongs to the transaction it was let in for. Raises PenstockError.
+
+        Where the coordinator is elsewhere, a marker that was written here since it was asked takes the guard away.
+        """
+        if guard is None or self._topics.partition(*place).guards.get(request.producer_id) is not guard:
+            raise PenstockError(  # send it again: the coordinator is asked again, and knows
+                Code.NOT_AVAILABLE,
+                f"a transaction of {request.transactional_id!r} ended in {place[0]}-{place[1]} meanwhile",
+            )
 
     def check_open(self, request: AddPartitions, place: TopicPartition) -> None:
         """Whether a batch for `place` belongs to the transaction under way, now. Raises PenstockError."""
@@ -171,40 +207,90 @@ class Transactions:
 
     async def _write_some(self, due: MarkersDue, places: list[TopicPartition]) -> list[TopicPartition]:
         """Write markers and wait until they are durable; the places where that was not possible."""
-        left, written = [], []
-        for topic, index in places:
+        results: dict[TopicPartition, PenstockError | None] = {}
+        written: list[tuple[Partition, int]] = []
+        elsewhere: dict[int, list[TopicPartition]] = {}
+        for place in places:
             try:
-                partition = self._topics.partition(topic, index)
-                appended = self._mark(
-                    partition, due.producer_id, due.producer_epoch, due.coordinator_epoch, due.committed
+                partition = self._topics.partition(*place)
+                if partition.led is None and (partition.offline is None or partition.is_elsewhere):
+                    elsewhere.setdefault(partition.state.leader, []).append(place)
+                    continue
+                last_offset = self._mark(
+                    partition, due.producer_id, due.producer_epoch, due.coordinator_epoch, due.committed, due.bumped
                 )
+                written.append((partition, last_offset))
             except PenstockError as error:
-                if error.code not in _NEEDS_NO_MARKER:
-                    left.append((topic, index))
-                    log_.limited("marker").warning(
-                        "a transaction's marker waits", partition=f"{topic}-{index}", error=str(error)
-                    )
-                continue
-            written.append((partition, appended.last_offset))
-        await _until_visible(written)
-        return left
+                results[place] = error
+        asked = [self._ask_to_write(broker_id, due, wanted) for broker_id, wanted in elsewhere.items()]
+        try:
+            for answered in await asyncio.gather(*asked):
+                results |= answered
+            await _until_visible(written)
+        except PenstockError as error:  # led no more: whether the marker stays, another leader knows
+            results |= {(partition.topic, partition.index): error for partition, _ in written}
+        return [place for place, error in results.items() if error and await self._is_to_be_tried_again(place, error)]
+
+    async def _ask_to_write(
+        self, broker_id: int, due: MarkersDue, places: list[TopicPartition]
+    ) -> Mapping[TopicPartition, PenstockError | None]:
+        try:
+            partitions = [self._topics.partition(*place) for place in places]
+            return await _while_it_leads(
+                self.other_brokers.write_markers(broker_id, due, places), broker_id, partitions
+            )
+        except PenstockError as error:
+            return dict.fromkeys(places, error)
+
+    async def _is_to_be_tried_again(self, place: TopicPartition, error: PenstockError) -> bool:
+        if error.code in _NEEDS_NO_MARKER:
+            return False
+        if error.code in (Code.UNKNOWN_TOPIC, Code.UNKNOWN_TOPIC_ID) and await self.other_brokers.is_gone(place[0]):
+            return False
+        log_.limited("marker").warning(
+            "a transaction's marker waits", partition=f"{place[0]}-{place[1]}", error=str(error)
+        )
+        return True
 
     def _mark(
-        self, partition: Partition, producer_id: int, producer_epoch: int, coordinator_epoch: int, committed: bool
-    ) -> Appended:
+        self,
+        partition: Partition,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        committed: bool,
+        bumped: bool,
+    ) -> int:
+        """Write a marker, unless it is there; the offset below which it is."""
+        log = partition.leading()
+        known = log.state.producers.get(producer_id)
+        if bumped and known is not None and known.epoch == producer_epoch:
+            return log.end_offset - 1  # it comes once more: in its epoch the next transaction may have begun (KIP-1228)
         marker = Marker.COMMIT if committed else Marker.ABORT
         appended = partition.append_marker(producer_id, producer_epoch, marker, coordinator_epoch)
         if partition.topic == OFFSETS_TOPIC:
             self._on_offsets_marker(partition.index, producer_id, committed)
-        return appended
+        return appended.last_offset
 
     async def write_marker(
-        self, topic: str, index: int, producer_id: int, producer_epoch: int, coordinator_epoch: int, committed: bool
+        self,
+        topic: str,
+        index: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        committed: bool,
+        *,
+        bumped: bool = False,
     ) -> None:
-        """End a producer's transaction in one partition, whatever its coordinator says: for one that hangs."""
+        """End a producer's transaction in one partition, whatever its coordinator says: for one that hangs.
+
+        Args:
+            bumped: the epoch is above that of everything in the transaction; a marker in it is written once.
+        """
         partition = self._topics.partition(topic, index)
-        appended = self._mark(partition, producer_id, producer_epoch, coordinator_epoch, committed)
-        await _until_visible([(partition, appended.last_offset)])
+        last_offset = self._mark(partition, producer_id, producer_epoch, coordinator_epoch, committed, bumped)
+        await _until_visible([(partition, last_offset)])
 
     async def list(
         self, states: Collection[str], producer_ids: Collection[int], duration_ms: int, pattern: str | None
@@ -217,15 +303,48 @@ class Transactions:
         return found
 
 
+async def _while_it_leads(answer: Coroutine[Any, Any, T], broker_id: int, partitions: Sequence[Partition]) -> T:
+    """What a broker answers that leads some of these partitions. A machine that is gone never says so.
+
+    Raises:
+        PenstockError: NOT_AVAILABLE when others lead all of them; what was asked for may be done all the same.
+    """
+    asked = asyncio.ensure_future(answer)
+    try:
+        while not (await asyncio.wait({asked}, timeout=_LOOK_S))[0]:
+            if all(partition.state.leader != broker_id for partition in partitions):
+                raise PenstockError(
+                    Code.NOT_AVAILABLE, f"broker {broker_id} does not answer, and leads {partitions[0].name} no more"
+                )
+        return asked.result()
+    finally:
+        asked.cancel()
+
+
 async def _until_visible(written: list[tuple[Partition, int]]) -> None:
-    """Return when what was appended up to these offsets is visible, and so durable where that was promised."""
+    """Return when what was appended up to these offsets is visible, and so durable where that was promised.
+
+    Raises:
+        PenstockError: a partition is not led here any more.
+    """
     visible = asyncio.get_running_loop().create_future()
-    wait = AckWait(lambda: None if visible.done() else visible.set_result(None))  # done: who waited was cancelled
+    wait = AckWait(  # done: who waited was cancelled
+        lambda: None if visible.done() else visible.set_result(None),
+        lambda _, error: None if visible.done() else visible.set_exception(error),
+    )
     for partition, last_offset in written:
         if partition.high_watermark <= last_offset:
             partition.waiters.add_ack(last_offset, wait)
     wait.arrive()
     await visible
+
+
+class Settled(NamedTuple):
+    """What a coordinator said of the partitions of a request."""
+
+    results: Mapping[TopicPartition, PenstockError | None]
+    elsewhere: bool
+    """Whether it is on another broker."""
 
 
 class Admissions:
@@ -235,16 +354,22 @@ class Admissions:
         self,
         transactions: Transactions,
         request: AddPartitions,
-        answer: "asyncio.Future[Mapping[TopicPartition, PenstockError | None]]",
+        guards: Mapping[TopicPartition, object],
+        answer: "asyncio.Future[Settled]",
     ) -> None:
         self._transactions = transactions
         self._request = request
+        self._guards = guards
         self._answer = answer
 
     async def known(self, place: TopicPartition) -> None:
-        error = (await self._answer)[place]
+        error = (await self._answer).results[place]
         if error is not None:
             raise error
 
     def check(self, place: TopicPartition) -> None:
-        self._transactions.check_open(self._request, place)
+        """Raises PenstockError if the transaction has ended meanwhile. Only after `known`."""
+        if self._answer.result().elsewhere:
+            self._transactions.check_guard(self._request, place, self._guards.get(place))
+        else:
+            self._transactions.check_open(self._request, place)

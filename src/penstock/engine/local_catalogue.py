@@ -1,0 +1,394 @@
+"""Topics of a broker on its own: records in the metadata store, directories on the disk, in an order that lets a crash
+strike anywhere.
+
+A topic is created, or grows, as: intent in the metadata store, directories, then one transaction that replaces the
+intent by the topic. It is deleted as: one transaction that replaces the topic by an intent, then the directories.
+Start-up finishes whatever intent it finds. So a directory without a topic or an intent means that metadata was lost,
+and the broker refuses to start rather than guess.
+"""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from uuid import UUID
+
+import orjson
+
+from penstock.engine.catalogue import NewTopic
+from penstock.engine.coordination.internal_topics import SETTINGS
+from penstock.engine.partition import Partition
+from penstock.engine.partition_state import alone
+from penstock.engine.replicas import OPENED_AT_ONCE, Replicas
+from penstock.engine.topic_config import make_config, tidy_settings
+from penstock.engine.topics import (
+    CREATING,
+    GROWING,
+    MAX_PARTITIONS,
+    REMOVING,
+    TOPICS,
+    Topic,
+    TopicRecord,
+    Topics,
+    check_count,
+    check_name,
+    check_own,
+)
+from penstock.errors import Code, PenstockError
+from penstock.ports.clock import Clock
+from penstock.ports.disk import Disk, is_shortage
+from penstock.ports.metadata import Entry, MetadataStore
+from penstock.ports.randomness import Randomness, new_uuid
+from penstock.storage.data_directory import DataDirectory, PartitionDirectory
+from penstock.storage.log.commit import Committer
+from penstock.storage.log.options import Flush
+from penstock.storage.log.recovery import Recovered
+from penstock.tasks import Tasks
+
+
+class LocalCatalogue:
+    """See the module's text; the verbs are those of `catalogue.Catalogue`.
+
+    Args:
+        defaults: the broker's own defaults for topic settings.
+        deleted: told the name of every topic that is gone.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: MetadataStore,
+        directory: DataDirectory,
+        disk: Disk,
+        clock: Clock,
+        randomness: Randomness,
+        topics: Topics,
+        replicas: Replicas,
+        committer: Committer,
+        tasks: Tasks,
+        fail: Callable[[BaseException], None],
+        defaults: Mapping[str, str],
+        default_partitions: int,
+        internal_partitions: int,
+        node_id: int,
+        deleted: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._disk = disk
+        self._clock = clock
+        self._randomness = randomness
+        self._topics = topics
+        self._replicas = replicas
+        self._committer = committer
+        self._tasks = tasks
+        self._fail = fail
+        self._defaults = defaults
+        self._default_partitions = default_partitions
+        self._internal_partitions = internal_partitions
+        self._node_id = node_id
+        self._deleted = deleted
+        self._changing = asyncio.Lock()
+        self._stopping = False
+
+    # --- life
+
+    async def load(self) -> str:
+        """Finish what a crash cut short, open every topic; the cluster's id. Raises `StartupError`."""
+        cluster_id = await self._load_cluster_id()
+        await self._finish_intents()
+        on_disk = await self._disk.run(self._directory.partitions)
+        entries = await self._store.list(TOPICS)
+        records = {entry.key.removeprefix(TOPICS): TopicRecord.decode(entry.value) for entry in entries}
+        self._check_owners(on_disk, records)
+        clean = await self._disk.run(self._directory.take_clean_mark)
+        if clean is None and records:
+            records = {name: _next_epoch(record) for name, record in records.items()}
+            await self._store.transact(put={TOPICS + name: record.encode() for name, record in records.items()})
+        await self._open_topics(records, clean)
+        return cluster_id
+
+    def refuse(self) -> None:
+        """Begin nothing any more."""
+        self._stopping = True
+
+    async def stop(self) -> None:
+        """Return when nothing is under way."""
+        async with self._changing:  # what is being made is undone
+            return
+
+    async def _load_cluster_id(self) -> str:
+        entry = await self._store.get("cluster")
+        if entry is None:
+            made = orjson.dumps({"id": str(new_uuid(self._randomness))})
+            on_disk = await self._disk.run(self._directory.partitions)
+            if on_disk:
+                raise self._directory.metadata_lost(on_disk)
+            await self._store.transact(expect={"cluster": 0}, put={"cluster": made})
+            entry = await self._store.get("cluster")
+            assert entry is not None
+        cluster_id: str = orjson.loads(entry.value)["id"]
+        return cluster_id
+
+    def _check_owners(self, on_disk: list[PartitionDirectory], records: Mapping[str, TopicRecord]) -> None:
+        strangers = []
+        for partition in on_disk:
+            record = records.get(partition.topic)
+            known = record is not None and record.topic_id == partition.topic_id
+            if record is None or not known or partition.partition >= record.partitions:
+                strangers.append(partition)
+        if strangers:
+            raise self._directory.metadata_lost(strangers)
+
+    async def _finish_intents(self) -> None:
+        """Undo creations and finish deletions that a crash cut short."""
+        for prefix in (CREATING, GROWING, REMOVING):
+            for entry in await self._store.list(prefix):
+                intent = orjson.loads(entry.value)
+                topic, topic_id, first = intent["topic"], UUID(intent["id"]), intent.get("partitions", 0)
+                left = [
+                    partition
+                    for partition in await self._disk.run(self._directory.partitions)
+                    if (partition.topic, partition.topic_id) == (topic, topic_id) and partition.partition >= first
+                ]
+                if prefix != REMOVING:
+                    # Nobody could write before the creation was complete. Records mean that this metadata is older
+                    # than the logs, as a restored backup would be.
+                    used = await self._disk.run(self._directory.with_records, left)
+                    if used:
+                        raise self._directory.metadata_lost(used)
+                if left and prefix == GROWING:
+                    await self._disk.run(self._directory.remove_partitions, topic, topic_id, first)
+                elif left:
+                    await self._disk.run(self._directory.remove_topic, topic, topic_id)
+                await self._store.transact(delete=[entry.key])
+        await self._disk.run(self._directory.empty_removed)
+
+    async def _open_topics(self, records: Mapping[str, TopicRecord], clean_ends: Mapping[str, int] | None) -> None:
+        """Recover all logs, some hundred at a time: each group costs one thread hop and one sync round."""
+        topics = []
+        for name, record in records.items():
+            topic = Topic(name, record.topic_id, make_config(record.settings, self._defaults), [])
+            topic.partitions += [self._partition(topic, index, record) for index in range(record.partitions)]
+            topics.append(topic)
+        partitions = [partition for topic in topics for partition in topic.partitions]
+        for at in range(0, len(partitions), OPENED_AT_ONCE):
+            group = partitions[at : at + OPENED_AT_ONCE]
+            opened = []
+            for partition, recovered in zip(group, await self._replicas.recover(group, clean_ends or {}), strict=True):
+                if isinstance(recovered, PenstockError):
+                    continue
+                latest = recovered.state.epochs.latest
+                if latest > partition.leader_epoch - (clean_ends is None):  # metadata from an older backup than the log
+                    partition.state = alone(self._node_id, latest + 1)
+                log = self._replicas.open(partition, recovered)
+                opened.append((log, partition.state.leader_epoch))
+                partition.use(log)
+            await self._replicas.begin_epochs(opened)
+        for topic in topics:
+            self._topics.add(topic)
+
+    def _partition(self, topic: Topic, index: int, record: TopicRecord) -> Partition:
+        state = alone(self._node_id, record.leader_epoch)
+        return Partition(topic.name, topic.topic_id, index, state, topic.config, self._clock, self._node_id)
+
+    # --- topics
+
+    async def create_topic(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+        check_name(new.name)
+        partitions = self._count(new)
+        async with self._changing:
+            self._check_running()
+            if self._topics.get(new.name) is not None:
+                raise PenstockError(Code.TOPIC_EXISTS, f"topic {new.name!r} exists already")
+            self._check_count(new.name, partitions, 0)
+            settings = tidy_settings(new.settings or {})
+            record = TopicRecord(new_uuid(self._randomness), partitions, settings, 0)
+            topic = Topic(new.name, record.topic_id, make_config(record.settings, self._defaults), [])
+            if validate_only:
+                return topic
+            intent = orjson.dumps({"topic": new.name, "id": str(record.topic_id)})
+            await self._store.transact(put={f"{CREATING}{record.topic_id}": intent})
+            try:
+                made = await self._make_logs(topic, record, 0)
+                await self._store.transact(
+                    expect={TOPICS + new.name: 0},
+                    put={TOPICS + new.name: record.encode()},
+                    delete=[f"{CREATING}{record.topic_id}"],
+                )
+            except (OSError, PenstockError) as error:
+                remove = partial(self._directory.remove_topic, new.name, record.topic_id)
+                raise await self._undo(
+                    remove, f"{CREATING}{record.topic_id}", f"create topic {new.name!r}", error
+                ) from error
+            self._use_partitions(topic, record, made)
+            self._topics.add(topic)
+            return topic
+
+    async def internal_topic(self, name: str) -> Topic:
+        try:
+            return await self.create_topic(NewTopic(name, self._internal_partitions, -1, SETTINGS))
+        except PenstockError as error:
+            topic = self._topics.get(name)
+            if error.code is Code.TOPIC_EXISTS and topic is not None:
+                return topic  # somebody else was quicker
+            raise PenstockError(Code.COORDINATOR_NOT_AVAILABLE, f"cannot create {name}: {error}") from error
+
+    def _count(self, new: NewTopic) -> int:
+        """How many partitions are asked for; each has one replica, here."""
+        if new.assignment is not None:
+            self._check_assignment(new.name, new.assignment, Code.INVALID_REPLICATION)
+            return len(new.assignment)
+        if new.replication not in (-1, 1):
+            raise PenstockError(
+                Code.INVALID_REPLICATION, f"replication factor {new.replication} for {new.name!r}; there is 1 broker"
+            )
+        return self._default_partitions if new.partitions == -1 else new.partitions
+
+    def _check_assignment(self, name: str, assignment: Sequence[Sequence[int]], code: Code) -> None:
+        for replicas in assignment:
+            if tuple(replicas) != (self._node_id,):
+                raise PenstockError(
+                    code, f"a partition of {name!r} assigned to brokers {list(replicas)}; there is only {self._node_id}"
+                )
+
+    async def create_partitions(
+        self,
+        topic: Topic,
+        count: int,
+        *,
+        assignment: Sequence[Sequence[int]] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        async with self._changing:
+            stored = await self._stored(topic)
+            check_own(topic, "cannot grow: what is in it is found by the number of its partitions")
+            before = len(topic.partitions)
+            if assignment is not None:
+                self._check_assignment(topic.name, assignment, Code.INVALID_ASSIGNMENT)
+            self._check_count(topic.name, count, before)
+            if validate_only:
+                return
+            record = replace(TopicRecord.decode(stored.value), partitions=count)
+            key = f"{GROWING}{topic.topic_id}"
+            intent = orjson.dumps({"topic": topic.name, "id": str(topic.topic_id), "partitions": before})
+            await self._store.transact(put={key: intent})
+            try:
+                made = await self._make_logs(topic, record, before)
+                await self._store.transact(
+                    expect={stored.key: stored.revision}, put={stored.key: record.encode()}, delete=[key]
+                )
+            except (OSError, PenstockError) as error:
+                remove = partial(self._directory.remove_partitions, topic.name, topic.topic_id, before)
+                raise await self._undo(remove, key, f"add partitions to {topic.name!r}", error) from error
+            self._use_partitions(topic, record, made)
+            self._topics.changed()
+
+    async def alter_topic(
+        self, topic: Topic, alter: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
+    ) -> None:
+        async with self._changing:
+            stored = await self._stored(topic)
+            record = TopicRecord.decode(stored.value)
+            record = replace(record, settings=tidy_settings(alter(record.settings)))
+            config = make_config(record.settings, self._defaults)
+            if validate_only or record.settings == topic.config.given:
+                return
+            await self._store.transact(expect={stored.key: stored.revision}, put={stored.key: record.encode()})
+            topic.config = config
+            for partition in topic.partitions:
+                partition.use_config(config)
+                if partition.log is not None:
+                    self._replicas.caretaker.look_at(partition.log)
+            if config.log.flush is not Flush.OS:  # what was left to the system until now keeps the new promise
+                await asyncio.gather(*(self._committer.commit(part.log) for part in topic.partitions if part.log))
+
+    async def delete_topic(self, topic: Topic) -> None:
+        async with self._changing:
+            self._check_running()
+            if self._topics.get_by_id(topic.topic_id) is None:
+                raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} is unknown")
+            check_own(topic, "cannot be deleted: groups and transactions are kept in it")
+            intent = orjson.dumps({"topic": topic.name, "id": str(topic.topic_id)})
+            key = f"{REMOVING}{topic.topic_id}"
+            await self._store.transact(put={key: intent}, delete=[TOPICS + topic.name])
+            self._topics.remove(topic)
+            gone = PenstockError(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} was deleted")
+            for partition in topic.partitions:
+                await self._replicas.close(partition, gone)
+            try:
+                await self._disk.run(self._directory.remove_topic, topic.name, topic.topic_id)
+            except OSError as error:
+                self._fail(error)  # the name is in the way of the next topic; the next start finishes this
+                raise PenstockError(Code.STORAGE_FAILED, f"cannot remove topic {topic.name!r}: {error}") from error
+            await self._store.transact(delete=[key])
+        await self._deleted(topic.name)
+        self._tasks.spawn(self._replicas.empty_removed(), f"remove {topic.name}")
+
+    # --- steps
+
+    async def _stored(self, topic: Topic) -> Entry:
+        self._check_running()
+        entry = await self._store.get(TOPICS + topic.name)
+        if entry is None or self._topics.get_by_id(topic.topic_id) is None:
+            raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} is unknown")
+        return entry
+
+    def _check_running(self) -> None:
+        if self._stopping:
+            raise PenstockError(Code.NOT_AVAILABLE, "the broker stops")
+
+    def _check_count(self, name: str, count: int, before: int) -> None:
+        check_count(name, count, before)
+        if self._topics.partition_count + count - before > MAX_PARTITIONS:
+            raise PenstockError(
+                Code.LIMIT_EXCEEDED,
+                f"{name!r} with {count} partitions would pass this broker's limit of {MAX_PARTITIONS}",
+            )
+
+    async def _make_logs(self, topic: Topic, record: TopicRecord, first: int) -> list[Recovered]:
+        return await self._disk.run(
+            self._replicas.make,
+            topic.name,
+            record.topic_id,
+            range(first, record.partitions),
+            topic.config,
+            record.leader_epoch,
+            lambda: self._stopping,
+        )
+
+    def _use_partitions(self, topic: Topic, record: TopicRecord, made: list[Recovered]) -> None:
+        """Open freshly made logs as the topic's next partitions."""
+        for index, recovered in enumerate(made, len(topic.partitions)):
+            partition = self._partition(topic, index, record)
+            partition.use(self._replicas.open(partition, recovered))
+            topic.partitions.append(partition)
+
+    async def _undo(
+        self, remove: Callable[[], None], intent: str, what: str, error: OSError | PenstockError
+    ) -> PenstockError:
+        """Take away what a creation made, so that nothing of it is found by the next one; the error to raise."""
+        in_the_way = isinstance(error, OSError) and error.errno == errno.EEXIST  # then it is not ours to take away
+        if isinstance(error, PenstockError) and error.code is Code.STORAGE_FAILED:
+            self._fail(error)  # the store may have kept it or not: the next start knows
+            return error
+        try:
+            if not in_the_way:
+                await self._disk.run(remove)
+            await self._store.transact(delete=[intent])
+        except (OSError, PenstockError) as second:
+            self._fail(second)  # the next start will do it
+        else:
+            self._tasks.spawn(self._replicas.empty_removed(), what)
+        if isinstance(error, PenstockError):
+            return error
+        if is_shortage(error):
+            return PenstockError(Code.STORAGE_FULL, f"cannot {what}: {error}")
+        if not in_the_way:
+            self._fail(error)
+        return PenstockError(Code.STORAGE_FAILED, f"cannot {what}: {error}")
+
+
+def _next_epoch(record: TopicRecord) -> TopicRecord:
+    return replace(record, leader_epoch=record.leader_epoch + 1)
