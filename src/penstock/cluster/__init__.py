@@ -1,7 +1,19 @@
-"""What brokers agree on.
+"""What brokers agree on, and what each of them does about it.
 
-Owns: the metadata stores, and with them everything that must be decided once. Never imports protocols, net or
-server.
+Owns: the metadata stores, membership, elections, replication. Never imports protocols, net or server; other brokers are
+reached through `replication.source` and `engine.transactions.other_brokers`.
 
-metadata/  the metadata port on real stores
+keys.py         every key in the metadata store
+metadata/       the metadata port on real stores
+image.py        the cluster as this broker knows it
+watcher.py      keeps the image by watching and looking again
+member_file.py  which cluster a data directory belongs to, and the newest revision it has seen
+membership.py   this broker's incarnation, lease and registration
+election.py     who leads, by which rules
+placement.py    which brokers hold a new partition
+controller.py   the broker that elects; term.py  one term of it
+catalogue.py    how topics come to be, change and go
+roles.py        lead, follow, or know who does
+replication/    how the bytes get from leaders to followers
+node.py         one broker of a cluster: joins it, leaves it
 """

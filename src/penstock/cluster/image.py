@@ -1,0 +1,253 @@
+"""The cluster as this broker knows it: a copy of the metadata store, kept by watching and looking again.
+
+What it says may be old, never wrong: each entry carries the revision it was written at, and an older one never
+replaces a newer one. So a watch may lag, repeat itself or be begun again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+import orjson
+
+from penstock.cluster import keys
+from penstock.engine.partition_state import PartitionState
+from penstock.engine.topics import TopicRecord
+from penstock.ports.metadata import Change, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRecord:
+    """What is under `brokers/{id}`."""
+
+    broker_id: int
+    host: str
+    port: int
+    """Where clients find it."""
+    internal_host: str
+    internal_port: int
+    """Where brokers find it."""
+    rack: str | None
+    incarnation: int
+    """Which start of this broker it is: rises by one each time, and is its epoch."""
+    clean: bool
+    """Whether the stop before this start was a clean one."""
+    leaving: bool = False
+    """It is about to stop, and should lead nothing."""
+    revision: int = 0
+
+    def encode(self) -> bytes:
+        return orjson.dumps(
+            {
+                "id": self.broker_id,
+                "host": self.host,
+                "port": self.port,
+                "internal_host": self.internal_host,
+                "internal_port": self.internal_port,
+                "rack": self.rack,
+                "incarnation": self.incarnation,
+                "clean": self.clean,
+                "leaving": self.leaving,
+            }
+        )
+
+    @classmethod
+    def decode(cls, value: bytes, revision: int) -> "BrokerRecord":
+        fields = orjson.loads(value)
+        return cls(
+            fields["id"],
+            fields["host"],
+            fields["port"],
+            fields["internal_host"],
+            fields["internal_port"],
+            fields["rack"],
+            fields["incarnation"],
+            fields["clean"],
+            fields["leaving"],
+            revision,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEntry:
+    name: str
+    record: TopicRecord
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRecord:
+    """What is under `controller`."""
+
+    broker_id: int
+    incarnation: int
+    revision: int = 0
+
+    def encode(self) -> bytes:
+        return orjson.dumps({"id": self.broker_id, "incarnation": self.incarnation})
+
+    @classmethod
+    def decode(cls, value: bytes, revision: int) -> "ControllerRecord":
+        fields = orjson.loads(value)
+        return cls(fields["id"], fields["incarnation"], revision)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """What is under `deleted/{topic id}`."""
+
+    topic: str
+    waiting: tuple[int, ...]
+    revision: int = 0
+
+    def encode(self) -> bytes:
+        return orjson.dumps({"topic": self.topic, "waiting": self.waiting})
+
+    @classmethod
+    def decode(cls, value: bytes, revision: int) -> "DeletedTopic":
+        fields = orjson.loads(value)
+        return cls(fields["topic"], tuple(fields["waiting"]), revision)
+
+
+class End(NamedTuple):
+    """What is under `ends/{topic id}/{n}/{broker}`: how far the log of a broker in `PartitionState.last` goes."""
+
+    incarnation: int
+    last_epoch: int
+    end_offset: int
+    """Compare (last_epoch, end_offset): the longest history."""
+
+    def encode(self) -> bytes:
+        return orjson.dumps(self._asdict())
+
+    @classmethod
+    def decode(cls, value: bytes) -> "End":
+        return cls(**orjson.loads(value))
+
+
+class Image:
+    """Pure: told of changes, asked about the cluster. `revision` is the newest change it knows of."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.brokers: dict[int, BrokerRecord] = {}
+        """Those that are there."""
+        self.members: dict[int, int] = {}
+        """Every broker that ever was, and its last incarnation."""
+        self.admitted: dict[int, int] = {}
+        self.topics: dict[str, TopicEntry] = {}
+        self.states: dict[UUID, dict[int, PartitionState]] = {}
+        self.deleted: dict[UUID, DeletedTopic] = {}
+        self.controller: ControllerRecord | None = None
+        self.ends: dict[tuple[UUID, int], dict[int, End]] = {}
+        self._at: dict[str, int] = {}
+        """The revision each key was last changed at, deletions since the last snapshot too."""
+        self._present: dict[str, None] = {}
+        self._floor = 0
+        """Of the last snapshot: changes up to it are old news."""
+
+    # --- taking in
+
+    def apply(self, changes: Iterable[Change]) -> list[str]:
+        """Take in changes in their order; the keys that are not as they were."""
+        return [change.key for change in changes if self._apply(change)]
+
+    def replace(self, snapshot: Snapshot) -> list[str]:
+        """Take in how things are; the keys that are not as they were.
+
+        What was changed after the snapshot was taken stays as it is.
+        """
+        present = {entry.key for entry in snapshot.entries}
+        gone = [key for key in self._present if key not in present]
+        changed = self.apply(Change(key, None, snapshot.revision) for key in gone)
+        changed += self.apply(Change(entry.key, entry.value, entry.revision) for entry in snapshot.entries)
+        self.revision = max(self.revision, snapshot.revision)
+        self._floor = max(self._floor, snapshot.revision)
+        self._at = {key: at for key, at in self._at.items() if key in self._present or at > self._floor}
+        return changed
+
+    def _apply(self, change: Change) -> bool:
+        key, value, revision = change
+        if self._at.get(key, self._floor) >= revision:
+            return False
+        self._at[key] = revision
+        if value is None:
+            self._present.pop(key, None)
+        else:
+            self._present[key] = None
+        self.revision = max(self.revision, revision)
+        if key.startswith(keys.PARTITIONS):
+            self._apply_partition(key, value, revision)
+        elif key.startswith(keys.TOPICS):
+            name = key.removeprefix(keys.TOPICS)
+            if value is None:
+                self.topics.pop(name, None)
+            else:
+                self.topics[name] = TopicEntry(name, TopicRecord.decode(value), revision)
+        elif key.startswith(keys.DELETED):
+            topic_id = UUID(key.removeprefix(keys.DELETED))
+            if value is None:
+                self.deleted.pop(topic_id, None)
+            else:
+                self.deleted[topic_id] = DeletedTopic.decode(value, revision)
+        elif key.startswith(keys.ENDS):
+            self._apply_end(key, value)
+        elif key == keys.CONTROLLER:
+            self.controller = None if value is None else ControllerRecord.decode(value, revision)
+        else:
+            self._apply_broker(key, value, revision)
+        return True
+
+    def _apply_partition(self, key: str, value: bytes | None, revision: int) -> None:
+        topic_id, index = keys.read_partition_key(key)
+        states = self.states.setdefault(topic_id, {})
+        if value is None:
+            states.pop(index, None)
+            if not states:
+                del self.states[topic_id]
+        else:
+            states[index] = PartitionState.decode(value, revision)
+
+    def _apply_end(self, key: str, value: bytes | None) -> None:
+        topic_id, index, broker_id = keys.read_end_key(key)
+        ends = self.ends.setdefault((topic_id, index), {})
+        if value is not None:
+            ends[broker_id] = End.decode(value)
+        else:
+            ends.pop(broker_id, None)
+            if not ends:
+                del self.ends[topic_id, index]
+
+    def _apply_broker(self, key: str, value: bytes | None, revision: int) -> None:
+        prefix, _, rest = key.partition("/")
+        if prefix == "brokers":
+            if value is None:
+                self.brokers.pop(int(rest), None)
+            else:
+                self.brokers[int(rest)] = BrokerRecord.decode(value, revision)
+        elif prefix in ("members", "admitted"):
+            numbers = self.members if prefix == "members" else self.admitted
+            if value is None:
+                numbers.pop(int(rest), None)
+            else:
+                numbers[int(rest)] = orjson.loads(value)["incarnation"]
+
+    # --- being asked
+
+    def is_live(self, broker_id: int) -> bool:
+        """Whether a broker is there and may lead and be in sync."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and self.admitted.get(broker_id) == broker.incarnation
+
+    def live(self) -> Mapping[int, BrokerRecord]:
+        return {broker_id: broker for broker_id, broker in sorted(self.brokers.items()) if self.is_live(broker_id)}
+
+    def partitions(self) -> Iterator[tuple[TopicEntry, int, PartitionState]]:
+        """Those of topics that exist, in order."""
+        for name in sorted(self.topics):
+            topic = self.topics[name]
+            states = self.states.get(topic.record.topic_id, {})
+            for index in range(topic.record.partitions):
+                if index in states:
+                    yield topic, index, states[index]

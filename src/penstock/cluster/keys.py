@@ -1,0 +1,61 @@
+"""Every key that is kept in the metadata store, and what is under it.
+
+cluster                     which cluster this is
+topics/{name}               a topic: its id, partitions and settings; that the key is there makes the topic exist
+partitions/{topic id}/{n}   a partition: who holds, follows and leads it, in which epoch; written before its topic
+deleted/{topic id}          a topic that is gone, and the brokers that may still have files of it
+brokers/{id}                a broker that is there, where it listens; bound to a lease
+members/{id}                a broker that was ever there: how often it has started
+admitted/{id}               the start of a broker after which it may lead and be in sync
+ends/{topic id}/{n}/{id}    how far the log of a broker goes that started uncleanly, when no clean one is left
+controller                  the broker that elects; bound to its lease; the key's revision is the controller's epoch
+producer-ids                the first producer id not given out
+
+A single broker keeps `cluster`, `topics/` and `producer-ids`, and `creating/`, `growing/`, `removing/`: what it was
+about to do when it stopped (engine/topics.py).
+"""
+
+from uuid import UUID
+
+from penstock.engine.topics import TOPICS
+
+__all__ = ["TOPICS"]
+CLUSTER = "cluster"
+PARTITIONS = "partitions/"
+DELETED = "deleted/"
+BROKERS = "brokers/"
+MEMBERS = "members/"
+ADMITTED = "admitted/"
+CONTROLLER = "controller"
+ENDS = "ends/"
+EVERYTHING = ""
+
+
+def partition_key(topic_id: UUID, index: int) -> str:
+    return f"{PARTITIONS}{topic_id}/{index:06d}"
+
+
+def read_partition_key(key: str) -> tuple[UUID, int]:
+    topic_id, _, index = key.removeprefix(PARTITIONS).partition("/")
+    return UUID(topic_id), int(index)
+
+
+def broker_key(broker_id: int) -> str:
+    return f"{BROKERS}{broker_id}"
+
+
+def member_key(broker_id: int) -> str:
+    return f"{MEMBERS}{broker_id}"
+
+
+def admitted_key(broker_id: int) -> str:
+    return f"{ADMITTED}{broker_id}"
+
+
+def end_key(topic_id: UUID, index: int, broker_id: int) -> str:
+    return f"{ENDS}{topic_id}/{index:06d}/{broker_id}"
+
+
+def read_end_key(key: str) -> tuple[UUID, int, int]:
+    topic_id, index, broker_id = key.removeprefix(ENDS).split("/")
+    return UUID(topic_id), int(index), int(broker_id)

@@ -1,0 +1,389 @@
+"""One broker of a cluster: joins it, takes its roles, leaves it.
+
+Start, in this order: what is on the disk is recovered; the broker says that it is there, and whether it stopped cleanly
+before; the controller admits it; then it leads and follows by what is decided. Stop: it hands over what it leads, stops
+following, takes its name off, and leaves its directory clean.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import orjson
+
+from penstock.cluster import keys
+from penstock.cluster.catalogue import ClusterCatalogue
+from penstock.cluster.controller import Controller, ControllerSettings
+from penstock.cluster.image import BrokerRecord, Image, TopicEntry
+from penstock.cluster.member_file import MemberFile
+from penstock.cluster.membership import Membership
+from penstock.cluster.replication.following import Following, FollowingSettings
+from penstock.cluster.replication.in_sync import InSync
+from penstock.cluster.replication.source import Source
+from penstock.cluster.replication.watermarks import load_watermarks, save_watermarks
+from penstock.cluster.roles import Roles
+from penstock.cluster.watcher import Watcher
+from penstock.engine.engine import Engine
+from penstock.engine.partition import Partition
+from penstock.engine.replicas import OPENED_AT_ONCE
+from penstock.engine.topic_config import make_config
+from penstock.engine.topics import Topic
+from penstock.errors import PenstockError
+from penstock.observe.logs import get_logger
+from penstock.ports.clock import Clock
+from penstock.ports.disk import Disk, is_shortage
+from penstock.ports.metadata import MetadataConflict, MetadataStore, MetadataUnavailable
+from penstock.ports.randomness import Randomness, new_uuid
+from penstock.storage.data_directory import DataDirectory, PartitionDirectory
+from penstock.storage.log.options import Flush
+from penstock.tasks import Tasks
+
+log_ = get_logger("cluster")
+_RETRY_S = 0.5
+_REFUSALS, _REFUSED_EVERY_S = 2, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    lease_s: int = 4
+    relist_s: float = 10.0
+    replica_lag_s: float = 10.0
+    watermarks_s: float = 5.0
+    leave_s: float = 10.0
+    default_replication: int = 3
+    default_partitions: int = 6
+    internal_partitions: int = 16
+    accept_older_store: bool = False
+    store_name: str = "the metadata store"
+    controller: ControllerSettings = field(default_factory=ControllerSettings)
+    following: FollowingSettings = field(default_factory=FollowingSettings)
+
+
+class ClusterNode:
+    """Args:
+    me: where this broker is found; its incarnation is decided here.
+    connect: a connection to another broker.
+    probe: whether somebody listens at a host and port.
+    refuses: whether a host says that nobody does.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        store: MetadataStore,
+        disk: Disk,
+        directory: DataDirectory,
+        clock: Clock,
+        randomness: Randomness,
+        me: BrokerRecord,
+        connect: Callable[[BrokerRecord], Source],
+        probe: Callable[[str, int], Awaitable[bool]],
+        refuses: Callable[[str, int], Awaitable[bool]],
+        fail: Callable[[BaseException], None],
+        settings: NodeSettings | None = None,
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._disk = disk
+        self._directory = directory
+        self._clock = clock
+        self._randomness = randomness
+        self._connect = connect
+        self._refuses = refuses
+        self._looked_after: set[int] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._fail = fail
+        self._settings = settings = settings or NodeSettings()
+        self._tasks = Tasks(fail)
+        self._followings: dict[int, tuple[BrokerRecord, Following, asyncio.Task[None]]] = {}
+        self._clean_incarnation: int | None = None
+        self.image = Image()
+        self.watcher = Watcher(store, self.image, clock, fail, settings.relist_s, name=settings.store_name)
+        self._file = MemberFile(
+            disk,
+            directory.path,
+            me.broker_id,
+            accept_older=settings.accept_older_store,
+            store_name=settings.store_name,
+        )
+        self.membership = Membership(store, self.watcher, clock, randomness, me, probe, settings.lease_s)
+        self.roles = Roles(
+            engine=engine,
+            image=self.image,
+            store=store,
+            disk=disk,
+            directory=directory,
+            following=self._following,
+            incarnation=lambda: self.membership.incarnation,
+            may_decide_alone=self.membership.holds,
+            followers_moved=lambda partition: self.in_sync.look_at(partition),
+            led_no_more=lambda partition: self.in_sync.forget(partition),
+            woken=self.watcher.wake,
+            fail=fail,
+        )
+        self.in_sync = InSync(
+            store,
+            self.image,
+            clock,
+            engine.stats,
+            self.roles.led,
+            self._refresh_soon,
+            engine.topics.changed,
+            settings.replica_lag_s,
+        )
+        self.controller = Controller(
+            store, self.image, clock, self._as_candidate, self._topic_rules, settings.controller
+        )
+        self.watcher.listeners.append(self._image_changed)
+        engine.catalogue = ClusterCatalogue(
+            store=store,
+            watcher=self.watcher,
+            image=self.image,
+            topics=engine.topics,
+            randomness=randomness,
+            defaults=engine.topic_defaults,
+            default_partitions=settings.default_partitions,
+            internal_partitions=settings.internal_partitions,
+            default_replication=settings.default_replication,
+        )
+
+    # --- coming
+
+    async def start(self, listen: Callable[[], Awaitable[tuple[str, int]]]) -> None:
+        """Join the cluster; returns when this broker has recovered and said that it is there. Raises `StartupError`.
+
+        Args:
+            listen: begins to listen for clients; where they are told to connect.
+        """
+        await self._engine.start(self._load)
+        self.membership.serve_at(*await listen())
+        spawn = self._tasks.spawn
+        spawn(self.watcher.run(), "watch the cluster")
+        await self.membership.register(self._clean_incarnation)
+        await self._disk.run(self._directory.remove_clean_mark)  # good for one start, and this one has begun
+        spawn(self.membership.run(), "membership")
+        spawn(self.controller.run(), "controller")
+        spawn(self.roles.run(), "roles")
+        spawn(self.in_sync.run(), "in-sync sets")
+        spawn(self._file.run(lambda: self.image.revision), "note the revision")
+        spawn(self._save_watermarks(), "high watermarks")
+        self.roles.look_at_everything()
+        self.controller.wake()
+
+    async def is_admitted(self, deadline_s: float) -> bool:
+        """Wait until the controller has let this broker in."""
+        return await self.watcher.until(lambda: self.image.is_live(self._engine.node_id), deadline_s)
+
+    async def _load(self) -> str:
+        remembered = await self._file.load()
+        self.watcher.remember(remembered)
+        await self.watcher.start()
+        cluster_id = await self._cluster_id()
+        await self._file.join(cluster_id, self.image.revision)
+        clean = await self._disk.run(self._directory.read_clean_mark)
+        self._clean_incarnation = (clean or {}).pop("", None)
+        await self._recover(clean or {})
+        return cluster_id
+
+    async def _cluster_id(self) -> str:
+        while True:
+            try:
+                entry = await self._store.get(keys.CLUSTER)
+                if entry is not None:
+                    cluster_id: str = orjson.loads(entry.value)["id"]
+                    return cluster_id
+                made = orjson.dumps({"id": str(new_uuid(self._randomness)), "format": 1})
+                await self._store.transact(expect={keys.CLUSTER: 0}, put={keys.CLUSTER: made})
+            except MetadataConflict:
+                continue  # another broker was quicker
+            except MetadataUnavailable as error:
+                log_.limited("store").warning("waits for the metadata store", error=str(error))
+                await asyncio.sleep(_RETRY_S)
+
+    async def _recover(self, clean_ends: dict[str, int]) -> None:
+        """Open what is on the disk; a directory whose topic is unknown is left alone, and named."""
+        on_disk = await self._disk.run(self._directory.partitions)
+        watermarks = await self._disk.run(load_watermarks, self._disk, self._directory.path)
+        strangers: list[PartitionDirectory] = []
+        topics: dict[str, Topic] = {}
+        mine: list[Partition] = []
+        for found in on_disk:
+            entry = self.image.topics.get(found.topic)
+            if entry is None or entry.record.topic_id != found.topic_id:
+                if found.topic_id not in self.image.deleted:
+                    strangers.append(found)
+                continue
+            topic = topics.get(found.topic) or self._topic(entry)
+            topics[found.topic] = topic
+            if found.partition < len(topic.partitions):
+                mine.append(topic.partitions[found.partition])
+        if strangers:
+            named = sorted({found.topic for found in strangers})
+            log_.error(
+                "the cluster knows nothing of some partitions here; they are left alone",
+                directory=self._directory.path,
+                partitions=len(strangers),
+                topics=named[:5],
+            )
+        for at in range(0, len(mine), OPENED_AT_ONCE):
+            group = mine[at : at + OPENED_AT_ONCE]
+            for partition, recovered in zip(group, await self._engine.replicas.recover(group, clean_ends), strict=True):
+                if not isinstance(recovered, PenstockError):
+                    log = self._engine.replicas.open(partition, recovered)
+                    partition.hold(log, watermarks.get(_watermark_key(partition), 0))
+                    log.follows = True
+        for topic in topics.values():
+            self._engine.topics.add(topic)
+
+    def _topic(self, entry: TopicEntry) -> Topic:
+        """A topic with all its partitions, none of which has a role yet."""
+        topic = Topic(
+            entry.name, entry.record.topic_id, make_config(entry.record.settings, self._engine.topic_defaults), []
+        )
+        states = self.image.states.get(entry.record.topic_id, {})
+        for index in range(entry.record.partitions):
+            if index not in states:
+                break
+            topic.partitions.append(self.roles.new_partition(topic, index, states[index]))
+        return topic
+
+    # --- while it runs
+
+    def _image_changed(self, changed: list[str]) -> None:
+        self.roles.changed(changed)
+        self.controller.wake()
+
+    def _as_candidate(self) -> tuple[int, int, int]:
+        return self._engine.node_id, self.membership.incarnation, self.membership.lease
+
+    def _topic_rules(self, entry: TopicEntry, replicas: int) -> tuple[int, bool]:
+        config = make_config(entry.record.settings, self._engine.topic_defaults)
+        return config.least_in_sync(replicas), config.log.flush is Flush.COMMIT
+
+    def _refresh_soon(self) -> None:
+        self._tasks.spawn(self._refresh(), "look at the cluster")
+
+    async def _refresh(self) -> None:
+        with suppress(MetadataUnavailable):  # the watcher goes on trying
+            await self.watcher.refresh()
+
+    async def is_gone(self, topic: str) -> bool:
+        """Whether there is no such topic, as of now."""
+        try:
+            await self.watcher.refresh()
+        except MetadataUnavailable:
+            return False
+        return topic not in self.image.topics
+
+    def _following(self, broker_id: int) -> Following | None:
+        """What is followed of a broker, at the address it has now."""
+        broker = self.image.brokers.get(broker_id)
+        known = self._followings.get(broker_id)
+        if known is not None and (broker is None or known[0].incarnation == broker.incarnation):
+            return known[1]
+        if known is not None:
+            _, following, task = self._followings.pop(broker_id)
+            following.close()
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+        if broker is None or broker_id == self._engine.node_id:
+            return None
+        following = Following(
+            broker_id,
+            self._connect(broker),
+            self._engine.replicas,
+            self._clock,
+            self._engine.stats,
+            self._fail,
+            self._leader_lost,
+            self.roles.lock_of,
+            self._settings.following,
+        )
+        task = self._tasks.spawn(following.run(), f"follow broker {broker_id}")
+        self._followings[broker_id] = broker, following, task
+        return following
+
+    async def _leader_lost(self, broker_id: int) -> None:
+        known = self._followings.get(broker_id)
+        if known is not None:
+            await self.membership.suspect(broker_id, known[0].incarnation)
+
+    def look_after(self, broker_id: int) -> None:
+        """A broker that follows this one has closed its connection: has its process ended?"""
+        broker = self.image.brokers.get(broker_id)
+        if broker is not None and broker_id not in self._looked_after:
+            self._looked_after.add(broker_id)
+            self._tasks.spawn(self._look_after(broker), f"look after broker {broker_id}")
+
+    async def _look_after(self, broker: BrokerRecord) -> None:
+        try:
+            for _ in range(_REFUSALS):
+                await asyncio.sleep(_REFUSED_EVERY_S)
+                if not await self._refuses(broker.internal_host, broker.internal_port):
+                    return
+            await self.membership.suspect(broker.broker_id, broker.incarnation)
+        finally:
+            self._looked_after.discard(broker.broker_id)
+
+    async def _save_watermarks(self) -> None:
+        saved: dict[str, int] = {}
+        while True:
+            await asyncio.sleep(self._settings.watermarks_s)
+            now = self._watermarks()
+            if now != saved:
+                try:
+                    await self._disk.run(save_watermarks, self._disk, self._directory.path, now)
+                    saved = now
+                except OSError as error:
+                    if not is_shortage(error):
+                        raise
+
+    def _watermarks(self) -> dict[str, int]:
+        return {
+            _watermark_key(partition): partition.high_watermark
+            for topic in self._engine.topics
+            for partition in topic.partitions
+            if partition.log is not None
+        }
+
+    # --- going
+
+    async def leave(self) -> None:
+        """Hand over what this broker leads, stop following, take the name off."""
+        if not await self.membership.leave(self._settings.leave_s):
+            log_.warning("stops although it leads partitions that nobody took over in time")
+        await self.roles.stop()
+        await self.membership.stop()
+
+    async def stop(self) -> None:
+        """Stop for good, the directory clean; `leave` first."""
+        await self._stop_followings()
+        await self._tasks.cancel_all()
+        try:
+            await self._disk.run(save_watermarks, self._disk, self._directory.path, self._watermarks())
+        except OSError as error:
+            log_.warning("high watermarks not saved", error=str(error))
+        await self._engine.stop(self.membership.incarnation)
+
+    async def abandon(self) -> None:
+        """Stop without a word, as after a failure."""
+        await self._tasks.cancel_all()
+        self._close_followings()
+        await self._engine.abandon()
+
+    def _close_followings(self) -> None:
+        for _, following, _ in self._followings.values():
+            following.close()
+
+    async def _stop_followings(self) -> None:
+        """Let each finish its step: a thread may be writing for it, and who comes next must not write beside it."""
+        self._close_followings()
+        tasks = {task for _, _, task in self._followings.values()} | self._ending
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def _watermark_key(partition: Partition) -> str:
+    return f"{partition.topic_id}/{partition.index}"

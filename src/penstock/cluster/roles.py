@@ -1,0 +1,421 @@
+"""What this broker does about each partition, by what the cluster has decided: lead, follow, or know who does.
+
+One task goes through the partitions whose state has changed. Whatever a role needs on the disk first (a directory, the
+epoch on record, no epochs without records) is done for all of them together, then each takes its role at once.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from uuid import UUID
+
+from penstock.cluster import keys
+from penstock.cluster.image import DeletedTopic, End, Image, TopicEntry
+from penstock.cluster.replication.following import Following
+from penstock.engine.engine import Engine
+from penstock.engine.partition import Partition
+from penstock.engine.partition_state import NOBODY, PartitionState
+from penstock.engine.replicas import OPENED_AT_ONCE
+from penstock.engine.topic_config import make_config
+from penstock.engine.topics import Topic
+from penstock.errors import Code, PenstockError
+from penstock.observe.logs import get_logger
+from penstock.ports.disk import Disk, is_shortage
+from penstock.ports.metadata import MetadataConflict, MetadataStore, MetadataUnavailable
+from penstock.storage.data_directory import DataDirectory
+from penstock.storage.log.log import Log
+
+log_ = get_logger("cluster")
+_PAUSE_S = 0.5
+
+
+class Roles:
+    """Args:
+    following: what this broker follows of another, made when first needed; None if that broker is not there now.
+    may_decide_alone: see `Partition`.
+    followers_moved: told of partitions with a follower that could be in sync.
+    led_no_more: told of partitions another broker leads from now on.
+    woken: called when topics or roles have changed.
+    fail: called when the broker must stop rather than guess.
+    """
+
+    def __init__(
+        self,
+        *,
+        engine: Engine,
+        image: Image,
+        store: MetadataStore,
+        disk: Disk,
+        directory: DataDirectory,
+        following: Callable[[int], Following | None],
+        incarnation: Callable[[], int],
+        may_decide_alone: Callable[[], bool],
+        followers_moved: Callable[[Partition], None],
+        led_no_more: Callable[[Partition], None],
+        woken: Callable[[], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._engine = engine
+        self._image = image
+        self._store = store
+        self._disk = disk
+        self._directory = directory
+        self._following = following
+        self._incarnation = incarnation
+        self._may_decide_alone = may_decide_alone
+        self._followers_moved = followers_moved
+        self._led_no_more = led_no_more
+        self._woken = woken
+        self._fail = fail
+        self._me = engine.node_id
+        self._wake = asyncio.Event()
+        self._dirty: set[str] = set()
+        self._all_dirty = True
+        self._stopped = False
+        self._busy = asyncio.Lock()
+        self._locks: dict[Partition, asyncio.Lock] = {}
+        self._followed: dict[Partition, Following] = {}
+        self._reported: dict[Partition, End] = {}
+
+    # --- being told
+
+    def changed(self, changed: Iterable[str]) -> None:
+        """Keys of the image that are not as they were."""
+        self._dirty.update(changed)
+        if keys.admitted_key(self._me) in self._dirty:
+            self._all_dirty = True
+        self._wake.set()
+
+    def look_at_everything(self) -> None:
+        self._all_dirty = True
+        self._wake.set()
+
+    def _look_again_at(self, key: str) -> None:
+        """What could not be done now is tried again in a moment, news or not."""
+        self._dirty.add(key)
+        asyncio.get_running_loop().call_later(_PAUSE_S, self._wake.set)
+
+    def lock_of(self, partition: Partition) -> asyncio.Lock:
+        return self._locks.setdefault(partition, asyncio.Lock())
+
+    def led(self) -> list[Partition]:
+        """What this broker leads and others have replicas of."""
+        return [
+            partition
+            for topic in self._engine.topics
+            for partition in topic.partitions
+            if partition.led is not None and len(partition.state.replicas) > 1
+        ]
+
+    async def stop(self) -> None:
+        """Take no other roles any more, and follow nothing; returns when no step is under way."""
+        self._stopped = True
+        self._wake.set()
+        async with self._busy:
+            for partition, following in self._followed.items():
+                following.remove(partition)
+            self._followed = {}
+
+    async def run(self) -> None:
+        """Until `stop`."""
+        while not self._stopped:
+            await self._wake.wait()
+            self._wake.clear()
+            async with self._busy:
+                await self._look()
+
+    async def _look(self) -> None:
+        if not self._stopped:
+            dirty, self._dirty = self._dirty, set()
+            everything, self._all_dirty = self._all_dirty, False
+            try:
+                await self.settle(None if everything else dirty)
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                log_.limited("room").error("no room to take on a partition", error=str(error))
+                self._all_dirty = True
+                await asyncio.sleep(_PAUSE_S)
+                self._wake.set()
+
+    # --- doing
+
+    async def settle(self, changed: set[str] | None) -> None:
+        """Bring topics and roles in line with the image; `changed` limits it to what these keys are about."""
+        touched = self._touched(changed)
+        revision = self._engine.topics.revision
+        for topic_id, deleted in [*self._image.deleted.items()]:
+            await self._remove(topic_id, deleted)
+        await self._let_go()
+        for entry in [self._image.topics[name] for name in sorted(self._image.topics)]:
+            if touched is None or entry.record.topic_id in touched:
+                await self._settle_topic(entry)
+        if changed is None or any(key.startswith(keys.BROKERS) or key == keys.CONTROLLER for key in changed):
+            await self._follow_again()
+            self._engine.topics.changed()
+        if self._engine.topics.revision != revision:
+            self._woken()
+
+    def _touched(self, changed: set[str] | None) -> set[UUID] | None:
+        if changed is None:
+            return None
+        touched = {keys.read_partition_key(key)[0] for key in changed if key.startswith(keys.PARTITIONS)}
+        for key in changed:
+            if key.startswith(keys.TOPICS):
+                entry = self._image.topics.get(key.removeprefix(keys.TOPICS))
+                if entry is not None:
+                    touched.add(entry.record.topic_id)
+        return touched
+
+    async def _settle_topic(self, entry: TopicEntry) -> None:
+        topic = self._engine.topics.get(entry.name)
+        states = self._image.states.get(entry.record.topic_id, {})
+        if topic is not None and topic.topic_id != entry.record.topic_id:
+            return  # the one before is still to be removed
+        is_new = topic is None
+        if topic is None:
+            config = make_config(entry.record.settings, self._engine.topic_defaults)
+            topic = Topic(entry.name, entry.record.topic_id, config, [])
+        elif dict(topic.config.given) != dict(entry.record.settings):
+            topic.config = make_config(entry.record.settings, self._engine.topic_defaults)
+            for partition in topic.partitions:
+                partition.use_config(topic.config)
+                if partition.log is not None:
+                    self._engine.replicas.caretaker.look_at(partition.log)
+            self._engine.topics.changed()
+        for index in range(len(topic.partitions), entry.record.partitions):
+            if index not in states:
+                break  # told of soon
+            topic.partitions.append(self.new_partition(topic, index, states[index]))
+        if is_new and topic.partitions:
+            self._engine.topics.add(topic)
+        moved = [
+            (partition, states[partition.index])
+            for partition in topic.partitions
+            if partition.index in states and self._is_news(partition, states[partition.index])
+        ]
+        if moved:
+            await self._open(topic, [partition for partition, state in moved if self._me in state.replicas])
+            await self._take_roles(moved)
+            self._engine.topics.changed()
+
+    def new_partition(self, topic: Topic, index: int, state: PartitionState) -> Partition:
+        """One that has no role here yet."""
+        unsettled = PartitionState(state.replicas, state.isr, NOBODY, state.leader_epoch)  # revision 0: all is news
+        partition = Partition(topic.name, topic.topic_id, index, unsettled, topic.config, self._engine.clock, self._me)
+        partition.may_decide_alone = self._may_decide_alone
+        partition.on_followers_moved = lambda: self._followers_moved(partition)
+        return partition
+
+    def _is_news(self, partition: Partition, state: PartitionState) -> bool:
+        if state.revision > partition.state.revision:
+            return True
+        undone = partition.led is None and (partition.log is None or state.leader == self._me)
+        return self._me in state.replicas and undone and partition.offline is None
+
+    async def _open(self, topic: Topic, partitions: list[Partition]) -> None:
+        """Logs for replicas that are new here."""
+        async with AsyncExitStack() as held:
+            missing = []
+            for partition in partitions:
+                if partition.log is None and partition.offline is None:
+                    await held.enter_async_context(self.lock_of(partition))  # its log may be being replaced
+                    if partition.log is None and partition.offline is None:
+                        missing.append(partition)
+            if missing:
+                await self._make(topic, missing)
+
+    async def _make(self, topic: Topic, missing: list[Partition]) -> None:
+        try:
+            made = await self._disk.run(
+                self._engine.replicas.make,
+                topic.name,
+                topic.topic_id,
+                [partition.index for partition in missing],
+                topic.config,
+                None,
+                lambda: False,
+            )
+        except FileExistsError as error:
+            for partition in missing:
+                partition.offline = PenstockError(
+                    Code.CORRUPT_LOG, f"{partition.name}: {error}", help="move that directory away, and start again"
+                )
+            log_.error("another topic's records are in the way", topic=topic.name, error=str(error))
+            return
+        for partition, recovered in zip(missing, made, strict=True):
+            partition.hold(self._engine.replicas.open(partition, recovered), 0)
+
+    async def _take_roles(self, moved: list[tuple[Partition, PartitionState]]) -> None:
+        leading: list[tuple[Partition, PartitionState, Log]] = []
+        for partition, state in moved:
+            async with self.lock_of(partition):
+                log = await self._prepare(partition, state)
+                if log is not None:
+                    leading.append((partition, state, log))
+                if partition.offline is not None and self._me in (*state.isr, *state.elr, state.leader):
+                    await self._resign(partition, state)
+        for at in range(0, len(leading), OPENED_AT_ONCE):
+            group = leading[at : at + OPENED_AT_ONCE]
+            await self._engine.replicas.begin_epochs([(log, state.leader_epoch) for _, state, log in group])
+            for partition, state, _ in group:
+                if not self._is_latest(partition, state):
+                    continue  # taken away while the epoch was put on record; the news is here already
+                partition.lead(state)
+                log_.info("leads", partition=partition.name, epoch=state.leader_epoch, isr=list(state.isr))
+                shard = self._engine.shard_of(partition)
+                if shard is not None:
+                    shard.gained()
+
+    def _is_latest(self, partition: Partition, state: PartitionState) -> bool:
+        """Whether a state that names us is still so, as far as is known, and about this life of ours.
+
+        One from before this broker was admitted may be about an earlier life. The controller takes it back first; but
+        we may have waited for the disk since we read it.
+        """
+        known = self._image.states.get(partition.topic_id, {}).get(partition.index)
+        is_so = known is not None and (known.leader, known.leader_epoch) == (state.leader, state.leader_epoch)
+        return is_so and self._image.admitted.get(self._me) == self._incarnation()
+
+    def _may_lead(self, partition: Partition, state: PartitionState, log: Log) -> bool:
+        latest = log.state.epochs.latest
+        if latest < state.leader_epoch:
+            return True
+        partition.offline = PenstockError(
+            Code.CORRUPT_LOG,
+            f"{partition.name} has records of epoch {latest}, the cluster says it is in epoch {state.leader_epoch}",
+            help="the metadata store is older than this log: restore it from a later copy",
+        )
+        log_.error("partition is offline", partition=partition.name, error=str(partition.offline))
+        return False
+
+    async def _prepare(self, partition: Partition, state: PartitionState) -> Log | None:
+        """Take any role but a new leader's, which needs its epoch on record first: then the log to lead with."""
+        is_leader = state.leader == self._me
+        if partition.offline is not None:
+            await self._stand_down(partition, state)
+        elif is_leader and partition.led is not None and state.leader_epoch == partition.leader_epoch:
+            partition.use_state(state)
+        elif is_leader:
+            log = await self._stand_down(partition, state)
+            if log is not None and self._is_latest(partition, state) and self._may_lead(partition, state, log):
+                return log
+        else:
+            await self._become_follower(partition, state)
+        return None
+
+    async def _resign(self, partition: Partition, state: PartitionState) -> None:
+        """This replica cannot be used: say so, that others lead."""
+        resigned = state.without({self._me})
+        if state.leader == self._me:
+            resigned = resigned.led_by(NOBODY)
+        key = keys.partition_key(partition.topic_id, partition.index)
+        try:
+            await self._store.transact(expect={key: state.revision}, put={key: resigned.encode()})
+            log_.error("gives a partition up that it cannot use", partition=partition.name)
+        except (MetadataConflict, MetadataUnavailable) as error:
+            log_.limited("resign").warning("not given up yet", partition=partition.name, error=str(error))
+            self._look_again_at(key)
+
+    async def _stand_down(self, partition: Partition, state: PartitionState) -> Log | None:
+        """Neither lead nor follow; the log, if there is one."""
+        following = self._followed.pop(partition, None)
+        if following is not None:
+            following.remove(partition)
+        was_led = partition.led is not None
+        if was_led:
+            shard = self._engine.shard_of(partition)
+            if shard is not None:
+                shard.lost()
+            self._led_no_more(partition)
+        partition.follow(state)
+        return partition.log
+
+    async def _become_follower(self, partition: Partition, state: PartitionState) -> None:
+        if partition.leader_epoch == state.leader_epoch and partition in self._followed:
+            partition.use_state(state)
+            return
+        was_led = partition.led is not None
+        log = await self._stand_down(partition, state)
+        if was_led:
+            log_.info("leads no more", partition=partition.name, epoch=state.leader_epoch, leader=state.leader)
+        if log is None or self._me not in state.replicas:
+            return
+        await self._engine.replicas.forget_empty_epochs(log)
+        if state.leader != NOBODY:
+            self._follow(partition)
+        elif self._me in state.last:
+            await self._report(partition, log)
+
+    def _follow(self, partition: Partition) -> None:
+        following = self._following(partition.state.leader)
+        if following is not None:
+            self._followed[partition] = following
+            following.add(partition)
+
+    async def _follow_again(self) -> None:
+        """Brokers have come or gone: follow what could not be followed, and those that listen elsewhere now."""
+        for topic in self._engine.topics:
+            for partition in topic.partitions:
+                if partition.log is None or partition.led is not None or self._me not in partition.state.replicas:
+                    continue
+                if partition.offline is not None:
+                    continue
+                following = self._followed.get(partition)
+                wanted = self._following(partition.state.leader) if partition.state.leader != NOBODY else None
+                if following is not wanted:
+                    if following is not None:
+                        following.remove(partition)
+                        del self._followed[partition]
+                    if wanted is not None and partition.state.leader != self._me:
+                        self._follow(partition)
+                if partition.state.leader == NOBODY and self._me in partition.state.last:
+                    await self._report(partition, partition.log)
+
+    async def _report(self, partition: Partition, log: Log) -> None:
+        """Nobody clean is left: say how far this log goes."""
+        end = End(self._incarnation(), log.state.epochs.at(log.end_offset - 1), log.end_offset)
+        if self._reported.get(partition) == end:
+            return
+        key = keys.end_key(partition.topic_id, partition.index, self._me)
+        try:
+            await self._store.transact(put={key: end.encode()})
+            self._reported[partition] = end
+        except MetadataUnavailable as error:
+            log_.limited("report").warning("end of a log not reported", partition=partition.name, error=str(error))
+            self.look_at_everything()
+            await asyncio.sleep(_PAUSE_S)
+
+    # --- going
+
+    async def _let_go(self) -> None:
+        """Topics that are there no more, whether this broker was told of their deletion or not; files stay."""
+        there = {entry.record.topic_id for entry in self._image.topics.values()}
+        for topic in [topic for topic in self._engine.topics if topic.topic_id not in there]:
+            self._engine.topics.remove(topic)
+            gone = PenstockError(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} was deleted")
+            for partition in topic.partitions:
+                async with self.lock_of(partition):
+                    await self._stand_down(partition, partition.state)
+                    await self._engine.replicas.close(partition, gone)
+                self._locks.pop(partition, None)
+                self._reported.pop(partition, None)
+            await self._engine.groups.topic_deleted(topic.name)
+
+    async def _remove(self, topic_id: UUID, deleted: DeletedTopic) -> None:
+        """A topic was deleted: let go of it, remove its files, and say so."""
+        await self._let_go()
+        if self._me not in deleted.waiting:
+            return
+        await self._disk.run(self._directory.remove_owned, deleted.topic, topic_id)
+        await self._engine.replicas.empty_removed()
+        waiting = tuple(broker_id for broker_id in deleted.waiting if broker_id != self._me)
+        key = f"{keys.DELETED}{topic_id}"
+        try:
+            if waiting:
+                left = DeletedTopic(deleted.topic, waiting)
+                await self._store.transact(expect={key: deleted.revision}, put={key: left.encode()})
+            else:
+                await self._store.transact(expect={key: deleted.revision}, delete=[key])
+        except (MetadataConflict, MetadataUnavailable):
+            self._look_again_at(key)
