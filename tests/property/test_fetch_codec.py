@@ -50,6 +50,8 @@ def test_decode_reads_what_kio_writes(version: int) -> None:
         assert found.isolation_level == expected["isolation_level"]
         assert found.session_id == expected.get("session_id", 0)
         assert found.session_epoch == expected.get("session_epoch", -1)
+        state = expected.get("replica_state", {"replica_id": expected.get("replica_id", -1), "replica_epoch": -1})
+        assert (found.replica_id, found.replica_epoch) == (state["replica_id"], state["replica_epoch"])
         assert found.wanted == [
             Wanted(
                 wire_topic(topic, version),
@@ -73,7 +75,7 @@ def test_decode_reads_what_kio_writes(version: int) -> None:
 def test_every_shorter_prefix_of_what_is_read_is_refused(version: int) -> None:
     original = random_entity(random.Random(5), entity_of("fetch", version, "request"))
     read_to = len(write(original))
-    if version >= 11:  # the rack and the tags behind it are not looked at
+    if 11 <= version < fetch_codec.STATE_TAG_FROM:  # the rack and the tags behind it are not looked at
         original = replace(original, rack_id="the-rack")
         read_to = write(original).index(b"the-rack") - (1 if version >= 12 else 2)
     data = write(original)
@@ -133,6 +135,20 @@ def test_kio_reads_what_encode_writes(version: int) -> None:
                 epoch, end = row.diverging or (-1, -1)
                 assert answer["diverging_epoch"] == {"epoch": epoch, "end_offset": end}
                 assert answer["current_leader"] == {"leader_id": -1, "leader_epoch": -1}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_refusal_names_every_partition_once(version: int) -> None:
+    topics = [bytes([number]) * 16 for number in (2, 1, 2)]
+    wanted = [Wanted(topic, index, 0, 0) for index, topic in enumerate(topics)]
+    request = fetch_codec.FetchRequest(0, 0, 0, 0, 0, -1, wanted, [])
+    found = plain(read(entity_of("fetch", version, "response"), fetch_codec.encode_refusal(request, version, 29)))
+    answers = [
+        (wire_topic(topic, version), row["partition_index"], row["error_code"])
+        for topic in found["responses"]
+        for row in topic["partitions"]
+    ]
+    assert answers == [(topics[1], 1, 29), (topics[0], 0, 29), (topics[2], 2, 29)]
 
 
 def test_ids_are_sent_as_they_came() -> None:

@@ -42,6 +42,10 @@ _FLAGS = {
     "--http": "listeners.http",
     "--advertise": "listeners.advertised_kafka",
     "--node-id": "node.id",
+    "--rack": "node.rack",
+    "--cluster": "cluster.store",
+    "--cluster-secret-file": "cluster.secret_file",
+    "--internal": "listeners.internal",
     "--log-level": "logging.level",
     "--log-format": "logging.format",
 }
@@ -71,6 +75,10 @@ def _format_settings() -> str:
 @click.option("--http", metavar="HOST:PORT", help="Answer health and metrics (default: 127.0.0.1:8080).")
 @click.option("--advertise", metavar="HOST:PORT", help="The Kafka address clients are told to use.")
 @click.option("--node-id", metavar="N", help="This broker's id (default: 1).")
+@click.option("--cluster", metavar="STORE", help="Join a cluster: etcd://H:P,H:P or 'embedded' (default: on its own).")
+@click.option("--cluster-secret-file", metavar="FILE", help="What brokers prove themselves by to each other.")
+@click.option("--internal", metavar="HOST:PORT", help="Listen for the cluster's brokers (default: 127.0.0.1:9094).")
+@click.option("--rack", metavar="NAME", help="The rack or zone this broker is in.")
 @click.option("--insecure", is_flag=True, help="Allow listeners beyond loopback, open to anyone.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error (default: info).")
 @click.option("--log-format", metavar="FORM", help="text or json (default: text).")
@@ -107,7 +115,7 @@ async def _serve(make_broker: "Callable[[], Broker]", config: settings.Config, s
     told_to_stop = _StopSignal(loop, log)
     try:
         broker = make_broker()
-        told_to_stop.deadline_s = lambda: STOP_DEADLINE_S + broker.partition_count / PARTITIONS_PER_S
+        told_to_stop.deadline_s = lambda: STOP_DEADLINE_S + broker.partition_count / PARTITIONS_PER_S + broker.leaving_s
         start = asyncio.create_task(broker.start())
         await asyncio.wait({start, told_to_stop.waiter}, return_when=asyncio.FIRST_COMPLETED)
         if not start.done():
@@ -201,7 +209,7 @@ def _refuse(error: StartupError) -> int:
 def _announce(broker: "Broker", config: settings.Config) -> None:
     kafka = str(settings.Address(*broker.kafka_address))
     http = str(settings.Address(*broker.http_address))
-    lines = [f"ready kafka={kafka} http={http}"]
+    lines = [f"ready kafka={kafka} http={http}{broker.cluster_line}"]
     if sys.stdout.isatty():
         lines.append(_format_welcome(kafka, http, config))
     try:

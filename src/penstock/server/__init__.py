@@ -9,5 +9,6 @@ config.py  typed settings: defaults < file < environment < flags, with errors th
 http.py    health and metrics over HTTP, in the broker's own event loop
 kafka_names.py  the settings under Kafka's names, for its tools
 system_clock.py  the clock port on this machine
+cluster.py  a broker's part in a cluster
 broker.py  starts, joins and stops the parts
 """

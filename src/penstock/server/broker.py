@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from typing import TYPE_CHECKING
 
 from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.engine import Engine
@@ -17,6 +18,7 @@ from penstock.observe.logs import Logger, get_logger
 from penstock.observe.metrics import Exposition
 from penstock.observe.stats import Stats
 from penstock.ports.disk import is_shortage
+from penstock.ports.metadata import MetadataStore
 from penstock.ports.network import Listener
 from penstock.protocols.kafka.fetch_sessions import FetchSessions
 from penstock.protocols.kafka.handlers import Context
@@ -30,7 +32,11 @@ from penstock.storage.compaction.process import CompactionProcess
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.local_disk import LocalDisk
 
+if TYPE_CHECKING:
+    from penstock.server.cluster import ClusterMember
+
 _SWEEP_S = 2.0
+_LEAVE_S = 10.0
 
 
 class Broker:
@@ -49,7 +55,8 @@ class Broker:
         self._network = TcpNetwork()
         self._compactor = CompactionProcess()
         self._directory = DataDirectory(self._disk, str(config.data_dir))
-        self._store: EmbeddedStore | None = None
+        self._store: MetadataStore | None = None
+        self._member: ClusterMember | None = None
         self._engine: Engine | None = None
         self._kafka: Listener | None = None
         self._connections: Connections | None = None
@@ -72,6 +79,16 @@ class Broker:
     def partition_count(self) -> int:
         return self._engine.topics.partition_count if self._engine is not None else 0
 
+    @property
+    def leaving_s(self) -> float:
+        """How long handing over may take, when it stops."""
+        return _LEAVE_S if self._member is not None else 0.0
+
+    @property
+    def cluster_line(self) -> str:
+        """For who reads the line that says that the broker is ready."""
+        return f" internal={self._member.address} node={self._config.node.id}" if self._member is not None else ""
+
     async def start(self) -> None:
         """Recover, then listen. Raises `StartupError` with the way out."""
         config = self._config
@@ -84,7 +101,13 @@ class Broker:
         app = create_app(not_ready=self._not_ready, summary=self._summary, scrape=exposition.render, stats=self.stats)
         self._http = HttpDoor(*config.listeners.http, app)
         await self._http.start()
-        self._store = await self._open_store()
+        if config.cluster.store:
+            from penstock.server.cluster import ClusterMember  # a broker on its own needs none of it
+
+            self._member = ClusterMember(
+                config, self._network, self._clock, self._disk, self._directory, self._fail, _LEAVE_S
+            )
+        self._store = await (self._open_store() if self._member is None else self._member.open_store())
         self._engine = Engine(
             disk=self._disk,
             clock=self._clock,
@@ -103,13 +126,20 @@ class Broker:
             transaction_limits=TransactionLimits(
                 timeout_ms=config.transactions.max_timeout_ms, expiration_ms=config.transactions.id_expiration_ms
             ),
+            node_id=config.node.id,
         )
+        context = self._make_context(self._engine)
         try:
-            await self._engine.start()
+            if self._member is not None:
+                await self._member.join(self._engine, self._store, context, lambda: self._listen(context))
+            else:
+                await self._engine.start()
+                await self._listen(context)
         except (PenstockError, OSError) as error:
             raise self._no_room(error) from error
         self._recovered = True
-        await self._listen(self._engine)
+        if self._member is not None:
+            await self._member.until_admitted()
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
 
     def _no_room(self, error: PenstockError | OSError) -> BaseException:
@@ -127,17 +157,21 @@ class Broker:
                 raise self._directory.metadata_lost(orphans)
         return await EmbeddedStore.open(path, self._fail)
 
-    async def _listen(self, engine: Engine) -> None:
-        config = self._config
-        context = Context(
+    def _make_context(self, engine: Engine) -> Context:
+        return Context(
             engine=engine,
             stats=self.stats,
-            node_id=config.node.id,
+            node_id=self._config.node.id,
             host="",
             port=0,
-            auto_create=config.topics.auto_create,
+            auto_create=self._config.topics.auto_create,
             fetch_sessions=FetchSessions(random.SystemRandom()),
+            cluster=self._member is not None,
         )
+
+    async def _listen(self, context: Context) -> Address:
+        """Begin to listen for clients; where they are told to connect."""
+        config = self._config
 
         def make_session(connection: Connection) -> KafkaSession:
             return KafkaSession(context, connection, self._clock)
@@ -158,6 +192,7 @@ class Broker:
         advertised = config.listeners.advertised_kafka or bound
         context.host, context.port = advertised
         context.broker_settings = kafka_names.describe(config, bound, advertised)
+        return advertised
 
     async def stop(self) -> None:
         """Stop accepting, finish what is under way, leave the data directory clean.
@@ -167,12 +202,17 @@ class Broker:
         if self._stopped:
             return
         self._stopped = True
+        cleanly = self._recovered and not self.failed.done()
+        if self._member is not None and cleanly:
+            await self._member.leave()
         if self._kafka is not None:
             await self._kafka.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._engine is not None:
-            if self._recovered and not self.failed.done():
+        if self._member is not None:
+            await self._member.stop(cleanly=cleanly)
+        elif self._engine is not None:
+            if cleanly:
                 await self._engine.stop()
             else:
                 await self._engine.abandon()
@@ -183,6 +223,8 @@ class Broker:
             await self._http.stop()
         if self._store is not None:
             await self._store.close()
+        if self._member is not None:
+            await self._member.close()
         self._disk.close()  # threads may still write: the directory is ours until they have ended
         self._directory.release()
 
@@ -191,7 +233,9 @@ class Broker:
         if engine is None:
             return {"topics": 0, "partitions": 0, "segments": 0, "log_bytes": 0}
         logs = [partition.log for topic in engine.topics for partition in topic.partitions if partition.log]
+        cluster = self._member.gauges(engine) if self._member is not None else {}
         return {
+            **cluster,
             "topics": len(engine.topics),
             "partitions": engine.topics.partition_count,
             "segments": sum(len(log.segments) for log in logs),
@@ -203,6 +247,8 @@ class Broker:
             await asyncio.sleep(_SWEEP_S)
             assert self._connections is not None
             self._connections.sweep()
+            if self._member is not None:
+                self._member.sweep()
 
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():
@@ -224,7 +270,7 @@ class Broker:
                 f"{partition.topic}-{partition.index}"
                 for topic in self._engine.topics
                 for partition in topic.partitions
-                if partition.log is None
+                if partition.offline is not None
             ]
         return {"node": self._config.node.id, "offline_partitions": offline, **self.gauges()}
 

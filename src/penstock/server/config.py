@@ -25,9 +25,11 @@ PARTITIONS_KEY = "defaults.topic.partitions"
 DEFAULT_SOURCE = "default"
 
 MIB = 1024 * 1024
+ENV_SECRET = "PENSTOCK_CLUSTER_SECRET"  # noqa: S105 - the name of one
+EMBEDDED_STORE = "embedded"
 
 # The client side of the command reads these; a broker started from the same shell must not stumble over them.
-_CLIENT_ENV = frozenset({"PENSTOCK_SERVER", "PENSTOCK_CONTEXT", "PENSTOCK_API_KEY", ENV_CONFIG_FILE})
+_CLIENT_ENV = frozenset({"PENSTOCK_SERVER", "PENSTOCK_CONTEXT", "PENSTOCK_API_KEY", ENV_CONFIG_FILE, ENV_SECRET})
 # Kubernetes adds such names to every container when a Service is called penstock or penstock-something.
 _SERVICE_LINK_ENV = re.compile(r"^PENSTOCK_(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)$")
 _TOPIC_KEY = re.compile(r"^[a-z][a-z0-9]*([.-][a-z0-9]+)*$")
@@ -55,11 +57,13 @@ class Address(NamedTuple):
 
 DEFAULT_KAFKA = Address("127.0.0.1", 9092)
 DEFAULT_HTTP = Address("127.0.0.1", 8080)
+DEFAULT_INTERNAL = Address("127.0.0.1", 9094)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     id: int = 1
+    rack: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,31 @@ class Listeners:
     kafka: Address = DEFAULT_KAFKA
     http: Address = DEFAULT_HTTP
     advertised_kafka: Address | None = None  # what Metadata answers; the bound address when not given
+    internal: Address = DEFAULT_INTERNAL
+    advertised_internal: Address | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """How brokers find and trust each other; a broker without a `store` is on its own."""
+
+    store: str = ""
+    members: tuple[str, ...] = ()
+    secret_file: Path | None = None
+    etcd_program: str = ""
+    etcd_ca: Path | None = None
+    etcd_cert: Path | None = None
+    etcd_key: Path | None = None
+    etcd_user: str = ""
+    etcd_password_file: Path | None = None
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    replication: int = 3
+    lease_s: int = 4
+    replica_lag_ms: int = 10_000
+    preferred_leader_s: int = 60
+    accept_older_store: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +162,7 @@ class Config:
     storage: Storage = field(default_factory=Storage)
     groups: Groups = field(default_factory=Groups)
     transactions: Transactions = field(default_factory=Transactions)
+    cluster: Cluster = field(default_factory=Cluster)
     logging: Logging = field(default_factory=Logging)
     ignored_env: tuple[str, ...] = ()  # PENSTOCK_ names that are no setting and resemble none
 
@@ -161,6 +191,27 @@ def _parse_path(value: object) -> Path:
     if not isinstance(value, str) or not value or "\0" in value:
         raise ValueError
     return Path(value)
+
+
+def _parse_text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError
+    return value.strip()
+
+
+def _parse_store(value: object) -> str:
+    text = _parse_text(value)
+    if text != EMBEDDED_STORE and not re.match(r"etcds?://[^/\s]+(/\S*)?$", text):
+        raise ValueError
+    return text
+
+
+def _parse_list(value: object) -> tuple[str, ...]:
+    items = value if isinstance(value, list) else str(value).split(",")
+    texts = tuple(_parse_text(item) for item in items)
+    if not texts:
+        raise ValueError
+    return texts
 
 
 def _whole(low: int, high: int) -> Callable[[object], int]:
@@ -225,6 +276,71 @@ SETTINGS: tuple[Setting, ...] = (
         _parse_advertised,
         "host:port that clients can reach, no wildcard, port 1 to 65535",
         "the address clients are told to use, when it is not the one bound",
+    ),
+    Setting("listeners.internal", parse_address, _ADDRESS, "where the other brokers of a cluster connect"),
+    Setting(
+        "listeners.advertised_internal",
+        _parse_advertised,
+        "host:port that brokers can reach, no wildcard, port 1 to 65535",
+        "the address other brokers are told to use, when it is not the one bound",
+    ),
+    Setting("node.rack", _parse_text, "a name", "which rack or zone this broker is in; replicas are kept apart by it"),
+    Setting(
+        "cluster.store",
+        _parse_store,
+        "etcd://host:port,host:port/prefix (etcds:// with TLS), or embedded",
+        "where a cluster keeps its metadata; embedded: etcd members that the brokers start themselves",
+    ),
+    Setting(
+        "cluster.members",
+        _parse_list,
+        "node-id@host:client-port:peer-port, separated by commas",
+        "with embedded: which brokers run an etcd member, the same for all",
+    ),
+    Setting(
+        "cluster.secret_file",
+        _parse_path,
+        "a file path",
+        f"holds what brokers prove themselves to each other by, unless {ENV_SECRET} does",
+    ),
+    Setting("cluster.etcd_program", _parse_text, "a path", "with embedded: the etcd to run, if not the one in PATH"),
+    Setting("cluster.etcd_ca", _parse_path, "a file path", "certificates that etcd's must come from"),
+    Setting("cluster.etcd_cert", _parse_path, "a file path", "our certificate for etcd"),
+    Setting("cluster.etcd_key", _parse_path, "a file path", "its private key"),
+    Setting("cluster.etcd_user", _parse_text, "a name", "our user in etcd"),
+    Setting("cluster.etcd_password_file", _parse_path, "a file path", "holds that user's password"),
+    Setting("cluster.tls_ca", _parse_path, "a file path", "certificates that other brokers' must come from"),
+    Setting("cluster.tls_cert", _parse_path, "a file path", "our certificate for other brokers"),
+    Setting("cluster.tls_key", _parse_path, "a file path", "its private key"),
+    Setting(
+        "cluster.replication",
+        _whole(1, 100),
+        "a whole number from 1 to 100",
+        "replicas of a new topic, if there are as many brokers",
+    ),
+    Setting(
+        "cluster.lease_s",
+        _whole(2, 600),
+        "a whole number of seconds from 2 to 600",
+        "a broker that is silent for so long is taken for dead",
+    ),
+    Setting(
+        "cluster.replica_lag_ms",
+        _whole(1000, _INT32),
+        _MILLISECONDS,
+        "a replica that is behind for so long is in sync no more",
+    ),
+    Setting(
+        "cluster.preferred_leader_s",
+        _whole(1, _INT32),
+        "a whole number of seconds",
+        "after so long without changes partitions go back to the brokers that should lead them",
+    ),
+    Setting(
+        "cluster.accept_older_store",
+        _parse_bool,
+        "true or false",
+        "go on although the metadata store is older than this broker remembers: changes since then are lost",
     ),
     Setting("topics.auto_create", _parse_bool, "true or false", "create a topic when a client first asks for it"),
     Setting(
@@ -464,6 +580,7 @@ def _build(given: Mapping[str, Given], ignored_env: tuple[str, ...]) -> Config:
         storage=Storage(**group("storage.")),  # type: ignore[arg-type]
         groups=Groups(**group("groups.")),  # type: ignore[arg-type]
         transactions=Transactions(**group("transactions.")),  # type: ignore[arg-type]
+        cluster=Cluster(**group("cluster.")),  # type: ignore[arg-type]
         logging=Logging(**group("logging.")),  # type: ignore[arg-type]
         ignored_env=ignored_env,
     )
@@ -538,6 +655,26 @@ def _check_exposure(config: Config) -> Config:
         raise ConfigError(
             f"listeners.kafka = {kafka} is a wildcard, which clients cannot connect to: say which address "
             f"they should use with listeners.advertised_kafka (flag --advertise HOST:PORT)"
+        )
+    return _check_cluster(config)
+
+
+def _check_cluster(config: Config) -> Config:
+    """What belongs together."""
+    cluster, internal = config.cluster, config.listeners.internal
+    if (cluster.store == EMBEDDED_STORE) != bool(cluster.members):
+        raise ConfigError(
+            f"cluster.store = {cluster.store or 'none'} and cluster.members = {','.join(cluster.members) or 'none'} do "
+            f"not fit: cluster.members is for cluster.store = {EMBEDDED_STORE}, and needed there"
+        )
+    for names in (("tls_ca", "tls_cert", "tls_key"), ("etcd_cert", "etcd_key")):
+        given = [name for name in names if getattr(cluster, name) is not None]
+        if given and len(given) < len(names):
+            raise ConfigError(f"cluster.{given[0]} needs {' and '.join(f'cluster.{name}' for name in names)} too")
+    if cluster.store and internal.host in _WILDCARDS and config.listeners.advertised_internal is None:
+        raise ConfigError(
+            f"listeners.internal = {internal} is a wildcard, which brokers cannot connect to: say which address they "
+            "should use with listeners.advertised_internal"
         )
     return config
 

@@ -20,6 +20,8 @@ class Broker:
         self.kafka_address = ("127.0.0.1", 19092)
         self.http_address = ("::1", 18080)
         self.partition_count = 0
+        self.leaving_s = 0.0
+        self.cluster_line = ""
         self._log = log
 
     async def start(self) -> None:

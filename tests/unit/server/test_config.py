@@ -1,5 +1,6 @@
 """Settings: which layer wins, what each may hold, and whether an error says enough to be acted on."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,26 @@ def test_every_setting_is_reachable_from_every_layer(tmp_path: Path) -> None:
         "listeners.kafka": "127.0.0.1:1",
         "listeners.http": "[::1]:2",
         "listeners.advertised_kafka": "broker.example:3",
+        "listeners.internal": "127.0.0.1:4",
+        "listeners.advertised_internal": "broker.example:5",
+        "node.rack": "a",
+        "cluster.store": "embedded",
+        "cluster.members": "1@a:1:2,2@b:1:2,3@c:1:2",
+        "cluster.secret_file": "/s",
+        "cluster.etcd_program": "/opt/etcd",
+        "cluster.etcd_ca": "/a",
+        "cluster.etcd_cert": "/b",
+        "cluster.etcd_key": "/c",
+        "cluster.etcd_user": "penstock",
+        "cluster.etcd_password_file": "/p",
+        "cluster.tls_ca": "/d",
+        "cluster.tls_cert": "/e",
+        "cluster.tls_key": "/f",
+        "cluster.replication": "2",
+        "cluster.lease_s": "9",
+        "cluster.replica_lag_ms": "5000",
+        "cluster.preferred_leader_s": "7",
+        "cluster.accept_older_store": "true",
         "topics.auto_create": "false",
         "defaults.topic.partitions": "9",
         "limits.max_connections": "10",
@@ -282,3 +303,24 @@ def test_assignments() -> None:
     assert given == {"node.id": Given("3", "--set"), "defaults.topic.note": Given("a=b", "--set")}
     with pytest.raises(ConfigError, match="expected key=value"):
         read_assignments(["node.id"], "--set")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"cluster.store": "embedded"}, "cluster.members"),
+        ({"cluster.members": "1@a:1:2"}, "cluster.store = none"),
+        ({"cluster.store": "zookeeper://a:1"}, "etcd://"),
+        ({"cluster.tls_cert": "/c"}, "cluster.tls_key"),
+        ({"cluster.etcd_key": "/c"}, "cluster.etcd_cert"),
+        ({"cluster.store": "etcd://a:1", "listeners.internal": "0.0.0.0:9094"}, "listeners.advertised_internal"),
+    ],
+)
+def test_what_belongs_together_in_a_cluster(flags: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        load(env={}, flags={key: flag(value) for key, value in flags.items()})
+
+
+def test_the_secret_in_the_environment_is_no_setting() -> None:
+    config = load(env={"PENSTOCK_CLUSTER_SECRET": "not shown anywhere"})
+    assert config == Config() and not config.ignored_env

@@ -6,6 +6,14 @@ codec.py     request and response headers
 messages.py  message bodies, driven by the schemas of `kio`
 fetch_codec.py     Fetch by hand
 fetch_sessions.py  what incremental fetches remember
+replica_fetch_codec.py  Fetch as a follower speaks it
+identity.py  how brokers prove that they belong together
+peer.py      a broker's connection to another; peers.py  all of them
+segment_codec.py  CopySegment, which brokers ask of each other for whole segments
+broker_source.py  a leader as its follower fetches from it
+broker_calls.py   what transactions ask of other brokers
+cluster_view.py   who is in the cluster, as clients are told
+leader_hints.py   who leads instead, told in a refusal (KIP-951)
 session.py   one connection: dispatch to handlers, time them, answer
 topic_fields.py  a topic as two APIs describe it
 configs.py   settings as the admin APIs describe them

@@ -1,9 +1,9 @@
 """Settings as Kafka's admin APIs speak of them: resources, sources, types, and the entries of a topic and a broker."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from penstock.engine.topic_config import SETTINGS, Setting
+from penstock.engine.topic_config import SETTINGS, Setting, TopicConfig
 from penstock.engine.topics import Topic, check_name
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka.handlers import Context
@@ -37,11 +37,17 @@ class Entry(NamedTuple):
     synonyms: list[Synonym]
 
 
-def topic_entries(context: Context, given: Mapping[str, str]) -> Iterator[Entry]:
-    """Every setting of a topic that was given these, with where its value comes from."""
+def topic_entries(context: Context, config: TopicConfig, replicas: int) -> Iterator[Entry]:
+    """Every setting of a topic, with where its value comes from.
+
+    Not set, `min.insync.replicas` is told as it acts with so many replicas: tools compare it with those in sync.
+    """
+    given = config.given
     for name, setting in SETTINGS.items():
         synonyms = [Synonym(name, given[name], TOPIC_SOURCE)] if name in given else []
         synonyms += _broker_synonyms(context, setting)
+        if name == "min.insync.replicas" and config.min_insync_is_default:
+            synonyms = [Synonym(setting.broker_name, str(config.least_in_sync(replicas)), DEFAULT_SOURCE)]
         yield Entry(name, synonyms[0].value, synonyms[0].source, setting.kind, setting.documentation, synonyms)
 
 

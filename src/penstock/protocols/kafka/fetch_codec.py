@@ -17,6 +17,8 @@ from penstock.storage.log.transactions import AbortedTransaction
 
 FLEXIBLE_FROM = 12
 IDS_FROM = 13
+ENDPOINTS_FROM = 16
+STATE_TAG_FROM = 15
 _MAX_PARTITIONS = 20_000
 
 _I16 = Struct(">h")
@@ -24,6 +26,10 @@ _I32 = Struct(">i")
 _I64 = Struct(">q")
 _LIMITS = Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
 _SESSION = Struct(">ii")
+_REPLICA = Struct(">iq")  # id, epoch
+_REPLICA_TAG = 1
+_EPOCH_END = Struct(">iq")  # epoch, its end offset
+_LEADER = Struct(">ii")  # id, epoch
 _ABORTED = Struct(">qq")  # producer id, first offset
 _ROW = Struct(">ihqq")  # index, error, high watermark, last stable offset
 
@@ -37,6 +43,10 @@ class FetchRequest(NamedTuple):
     session_epoch: int
     wanted: list[Wanted]
     forgotten: list[tuple[TopicKey, int]]
+    replica_id: int = -1
+    """The broker that fetches; below 0 it is a client."""
+    replica_epoch: int = -1
+    """Its incarnation, which a follower tells since version 15."""
 
 
 class Row(NamedTuple):
@@ -52,6 +62,8 @@ class Row(NamedTuple):
     diverging: tuple[int, int] | None = None
     """Epoch and end offset where the client's history parts from ours."""
     aborted: Sequence[AbortedTransaction] = ()
+    leader: tuple[int, int] | None = None
+    """Id and epoch of the leader, for who asks the wrong broker or in an old epoch; told since version 12."""
 
 
 class _Cursor:
@@ -114,8 +126,9 @@ def decode(frame: memoryview, position: int, version: int) -> FetchRequest:
 
 def _decode(frame: memoryview, position: int, version: int) -> FetchRequest:
     cursor = _Cursor(frame, position, version >= FLEXIBLE_FROM)
-    if version < 15:
-        cursor.i32()  # replica id
+    replica_id = replica_epoch = -1
+    if version < STATE_TAG_FROM:
+        replica_id = cursor.i32()
     max_wait_ms, min_bytes, max_bytes, isolation_level = _LIMITS.unpack_from(frame, cursor.at)
     cursor.at += _LIMITS.size
     session_id, session_epoch = 0, -1
@@ -133,9 +146,37 @@ def _decode(frame: memoryview, position: int, version: int) -> FetchRequest:
             topic = cursor.topic(version >= IDS_FROM)
             forgotten += [(topic, cursor.i32()) for _ in range(cursor.count())]
             cursor.tags()
+    if version >= STATE_TAG_FROM:
+        size, cursor.at = read_uvarint(frame, cursor.at)
+        cursor.at += max(size - 1, 0)  # the rack
+        replica_id, replica_epoch = _decode_replica(cursor)
     return FetchRequest(
-        max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, wanted, forgotten
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation_level,
+        session_id,
+        session_epoch,
+        wanted,
+        forgotten,
+        replica_id,
+        replica_epoch,
     )
+
+
+def _decode_replica(cursor: _Cursor) -> tuple[int, int]:
+    """Id and epoch of a follower, in the last tags of a request."""
+    replica = (-1, -1)
+    count, cursor.at = read_uvarint(cursor.data, cursor.at)
+    for _ in range(count):
+        tag, cursor.at = read_uvarint(cursor.data, cursor.at)
+        size, cursor.at = read_uvarint(cursor.data, cursor.at)
+        if tag == _REPLICA_TAG:
+            replica = _REPLICA.unpack_from(cursor.data, cursor.at)
+        cursor.at += size
+        if cursor.at > len(cursor.data):
+            raise PeerError("a tagged field reaches past the request")
+    return replica
 
 
 def _decode_partition(cursor: _Cursor, topic: TopicKey, version: int) -> Wanted:
@@ -150,8 +191,14 @@ def _decode_partition(cursor: _Cursor, topic: TopicKey, version: int) -> Wanted:
     return Wanted(topic, index, fetch_offset, max_bytes, leader_epoch, last_fetched_epoch)
 
 
-def encode(rows: list[Row], version: int, code: int, session_id: int) -> tuple[list[Part], int]:
-    """The parts of a response body and their size in bytes. Rows of one topic must stand together."""
+def encode(
+    rows: list[Row], version: int, code: int, session_id: int, last_tags: bytes = b"\0"
+) -> tuple[list[Part], int]:
+    """The parts of a response body and their size in bytes. Rows of one topic must stand together.
+
+    Args:
+        last_tags: those of the whole response, since version 16: where the leaders are that rows name.
+    """
     flexible = version >= FLEXIBLE_FROM
     parts: list[Part] = []
     size = 0
@@ -183,9 +230,18 @@ def encode(rows: list[Row], version: int, code: int, session_id: int) -> tuple[l
         if flexible:
             out += b"\0"
     if flexible:
-        out += b"\0"
+        out += last_tags if version >= ENDPOINTS_FROM else b"\0"
     parts.append(bytes(out))
     return parts, size + len(out)
+
+
+def encode_refusal(request: FetchRequest, version: int, code: int) -> bytes:
+    """A response body that has `code` and nothing else for every partition listed."""
+    rows = [Row(wanted.topic, wanted.index, code, -1, -1, -1, None) for wanted in request.wanted]
+    rows.sort(key=lambda row: row.topic)
+    (body,), _ = encode(rows, version, 0, 0)
+    assert isinstance(body, bytes)
+    return body
 
 
 def _encode_row(out: bytearray, row: Row, version: int, flexible: bool) -> None:
@@ -204,7 +260,11 @@ def _encode_row(out: bytearray, row: Row, version: int, flexible: bool) -> None:
 
 
 def _row_tags(row: Row) -> bytes:
-    if row.diverging is None:
+    if row.diverging is None and row.leader is None:
         return b"\0"
-    body = _I32.pack(row.diverging[0]) + _I64.pack(row.diverging[1]) + b"\0"
-    return b"\x01\x00" + encode_uvarint(len(body)) + body
+    tags = []
+    if row.diverging is not None:
+        tags.append(b"\x00\x0d" + _EPOCH_END.pack(*row.diverging) + b"\0")
+    if row.leader is not None:
+        tags.append(b"\x01\x09" + _LEADER.pack(*row.leader) + b"\0")
+    return bytes((len(tags),)) + b"".join(tags)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
+from datetime import timedelta
 from functools import cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812
@@ -130,6 +131,8 @@ def _compile_field(field: Any) -> Field:
     default = field.default
     if default is MISSING:
         default = () if array else _IMPLICIT.get(name)
+    if isinstance(default, timedelta):
+        default = int(default.total_seconds() * 1000)
     return Field(field.name, name, array, nullable, default, entity, field.metadata.get("tag"))
 
 

@@ -1,18 +1,22 @@
 """One Kafka connection: find the handler of each request, time it, answer it.
 
 The handlers' table is the one source of what is spoken: ApiVersions answers from it.
+
+On the internal listener a peer first proves that it is a broker of this cluster, by its certificate or by SCRAM. Until
+then it gets little memory, little time, and no answer to anything else. What only brokers may ask is refused
+elsewhere.
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 from penstock.net.connection import Answer, Connection, PeerError
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import RequestStats
 from penstock.ports.clock import Clock
-from penstock.protocols.kafka import errors, fetch_codec
+from penstock.protocols.kafka import errors, fetch_codec, segment_codec
 from penstock.protocols.kafka.codec import decode_client_id, decode_head, encode_response_head, skip_client_id
 from penstock.protocols.kafka.handlers import (
     Api,
@@ -26,6 +30,7 @@ from penstock.protocols.kafka.handlers import (
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
+    copy_segment,
     create_partitions,
     create_topics,
     delete_groups,
@@ -56,11 +61,15 @@ from penstock.protocols.kafka.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
     txn_offset_commit,
     write_txn_markers,
 )
+from penstock.protocols.kafka.identity import Login
 from penstock.protocols.kafka.messages import decode, encode, schema_of
+from penstock.protocols.kafka.segment_codec import CopyRequest
 
 log_ = get_logger("kafka")
 
@@ -71,6 +80,8 @@ _HANDLERS: tuple[ModuleType, ...] = (
     metadata,
     find_coordinator,
     api_versions,
+    sasl_handshake,
+    sasl_authenticate,
     create_topics,
     delete_topics,
     init_producer_id,
@@ -108,28 +119,62 @@ _HANDLERS: tuple[ModuleType, ...] = (
 APIS: tuple[Api, ...] = tuple(module.API for module in _HANDLERS)
 _BY_KEY = {module.API.key: module for module in _HANDLERS}
 _LARGEST_SMALL_REQUEST = 2 << 20  # every request but Produce
+_BEFORE_LOGIN: tuple[ModuleType, ...] = (api_versions, sasl_handshake, sasl_authenticate)
+_LARGEST_BEFORE_LOGIN = 64 * 1024
+_LOGIN_S = 10.0
+_TOPIC_AUTHORIZATION_FAILED = 29
 PROTOCOL = "kafka"
 
 
 class KafkaSession:
-    """The session of one connection; see `net.connection.Session`."""
+    """The session of one connection; see `net.connection.Session`.
 
-    __slots__ = ("_clock", "_connection", "_context", "_fetches", "_stats", "_tasks")
+    Args:
+        internal: whether the connection came to the listener for brokers.
+    """
 
-    def __init__(self, context: Context, connection: Connection, clock: Clock) -> None:
+    __slots__ = (
+        "_clock",
+        "_connection",
+        "_context",
+        "_deadline",
+        "_fetches",
+        "_is_broker",
+        "_is_locked",
+        "_login",
+        "_replica_id",
+        "_stats",
+        "_tasks",
+    )
+
+    def __init__(self, context: Context, connection: Connection, clock: Clock, *, internal: bool = False) -> None:
+        self._is_broker = internal and connection.certified
+        self._is_locked = internal and not self._is_broker
+        self._login: Login | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        if internal and context.identity is not None:
+            self._login = context.identity.make_login()
+        if self._is_locked:
+            connection.limit_frames(_LARGEST_BEFORE_LOGIN)
+            self._deadline = asyncio.get_running_loop().call_later(_LOGIN_S, self._too_late)
         self._context = context
         self._connection = connection
         self._clock = clock
         self._stats: dict[int, RequestStats] = {}
         self._fetches: list[fetch.Fetch] = []
+        self._replica_id = -1
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, frame: memoryview, answer: Answer) -> None:
         key, version, correlation_id, position = decode_head(frame)
         module = _BY_KEY.get(key)
+        if module is None and self._is_broker and key == copy_segment.API.key:
+            module = copy_segment  # never advertised; on other connections there is no such thing
         if module is None:
             raise PeerError(f"unknown API key {key}")
         api: Api = module.API
+        if self._is_locked and module not in _BEFORE_LOGIN:
+            raise PeerError(f"{api.name} from a peer that has not proved to be a broker of this cluster")
         if not api.oldest <= version <= api.newest:
             self._wrong_version(api, version, correlation_id, answer)
             return
@@ -141,13 +186,28 @@ class KafkaSession:
             start = skip_client_id(frame, position, flexible=version >= produce.FLEXIBLE_FROM)
             produce.handle(self._context, frame, start, version, correlation_id, answer)
         elif module is fetch:
-            start = skip_client_id(frame, position, flexible=version >= fetch_codec.FLEXIBLE_FROM)
-            under_way = fetch.handle(self._context, frame, start, version, correlation_id, answer)
-            if not under_way.over:
-                self._fetches = [other for other in self._fetches if not other.over]
-                self._fetches.append(under_way)
+            self._handle_fetch(frame, position, version, correlation_id, answer)
+        elif module is copy_segment:
+            start = skip_client_id(frame, position, flexible=False)
+            self._start(self._copy(segment_codec.decode(frame[start:]), correlation_id, answer, stats))
         else:
             self._handle_message(module, frame, position, version, correlation_id, answer, stats)
+
+    def _handle_fetch(
+        self, frame: memoryview, position: int, version: int, correlation_id: int, answer: Answer
+    ) -> None:
+        start = skip_client_id(frame, position, flexible=version >= fetch_codec.FLEXIBLE_FROM)
+        request = fetch_codec.decode(frame, start, version)
+        if request.replica_id >= 0 and not self._is_broker:
+            body = fetch_codec.encode_refusal(request, version, _TOPIC_AUTHORIZATION_FAILED)  # as Kafka does
+            self._send(fetch.API, version, correlation_id, body, answer)
+            return
+        self._replica_id = request.replica_id
+        under_way = fetch.Fetch(self._context, request, version, correlation_id, answer)
+        under_way.start()
+        if not under_way.over:
+            self._fetches = [other for other in self._fetches if not other.over]
+            self._fetches.append(under_way)
 
     def _handle_message(
         self,
@@ -176,7 +236,8 @@ class KafkaSession:
         handler: Handle = module.handle
         if module.API.told_caller:
             host, _, _ = self._connection.peer.rpartition(":")
-            caller = Caller(decode_client_id(frame, position), f"/{host}")  # written as Java writes an address
+            # The address is written as Java writes one.
+            caller = Caller(decode_client_id(frame, position), f"/{host}", self._is_broker, self._login)
             result = handler(self._context, request, version, caller)
         else:
             result = handler(self._context, request, version)
@@ -186,9 +247,18 @@ class KafkaSession:
         work = self._finish(
             cast(Awaitable[Fields], result), module.API, version, correlation_id, answer, stats, key, revision
         )
+        self._start(work)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _copy(self, request: CopyRequest, correlation_id: int, answer: Answer, stats: RequestStats) -> None:
+        try:
+            answer.send(await copy_segment.handle(self._context, request, correlation_id))
+        except Exception:  # noqa: BLE001 - a bug of ours must cost this connection only
+            self._failed(copy_segment.API, copy_segment.API.newest, stats)
 
     async def _finish(
         self,
@@ -207,14 +277,40 @@ class KafkaSession:
             if key and not any(topic["error_code"] for topic in fields["topics"]):
                 self._context.metadata_answers.put(revision, version, key, body)
         except Exception:  # noqa: BLE001 - a bug of ours must cost this connection only
-            stats.errors += 1
-            log_.limited("bug").exception("request failed", api=api.name, version=version, peer=self._connection.peer)
-            self._connection.abort()
+            self._failed(api, version, stats)
+
+    def _failed(self, api: Api, version: int, stats: RequestStats) -> None:
+        stats.errors += 1
+        log_.limited("bug").exception("request failed", api=api.name, version=version, peer=self._connection.peer)
+        self._connection.abort()
 
     def _reply(self, api: Api, version: int, correlation_id: int, fields: Fields, answer: Answer) -> bytes:
         body = encode(schema_of(api.name, version, "response"), fields)
         self._send(api, version, correlation_id, body, answer)
+        if self._is_locked and self._login is not None:
+            self._look_at(self._login)
         return body
+
+    def _look_at(self, login: Login) -> None:
+        """Let a peer in that has proved itself; part with one that never will."""
+        if login.is_done:
+            self._is_broker, self._is_locked = True, False
+            self._connection.limit_frames(None)
+            self._stop_waiting()
+        elif login.has_failed:
+            self._connection.close()
+
+    def _too_late(self) -> None:
+        self._deadline = None
+        log_.limited("login").warning(
+            "closing connection", peer=self._connection.peer, reason=f"no authentication in {_LOGIN_S:g} s"
+        )
+        self._connection.abort()
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def _send(self, api: Api, version: int, correlation_id: int, body: bytes, answer: Answer) -> None:
         flexible = schema_of(api.name, version, "response").flexible
@@ -231,4 +327,7 @@ class KafkaSession:
         for under_way in self._fetches:
             under_way.cancel()
         self._fetches = []
+        self._stop_waiting()
+        if self._replica_id >= 0:
+            self._context.broker_lost(self._replica_id)
         # Tasks of admin requests go on: a topic half created is worse than one nobody is told of.

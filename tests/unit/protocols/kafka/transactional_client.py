@@ -50,7 +50,7 @@ class Life:
         self._process.kill()
         before.network.cut(HOST)
         disk = before.disk.after_power_cut() if power_cut else before.disk.abandon()
-        return await self.start(disk, before.engine._store)
+        return await self.start(disk, before.engine._local._store)
 
 
 def run(body: Callable[[Life, Client], Awaitable[None]]) -> None:

@@ -5,7 +5,7 @@ A handler takes the decoded request and returns the response's fields, or a coro
 fields the version has. Produce and Fetch are the exception: they read and write bytes themselves.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -14,7 +14,9 @@ from penstock.observe.stats import Stats
 from penstock.protocols.kafka.messages import Message
 
 if TYPE_CHECKING:
+    from penstock.cluster.image import Image
     from penstock.protocols.kafka.fetch_sessions import FetchSessions
+    from penstock.protocols.kafka.identity import Identity, Login
 
 Fields = Mapping[str, Any]
 # Authorized operations as bits. There is no access control: everybody may do all that can be done to a thing.
@@ -46,6 +48,10 @@ class Caller(NamedTuple):
 
     client_id: str
     host: str
+    is_broker: bool = False
+    """Whether it has proved to be a broker of this cluster."""
+    login: "Login | None" = None
+    """How it can prove that, on the internal listener."""
 
 
 class Answers:
@@ -83,6 +89,10 @@ class BrokerSetting(NamedTuple):
     documentation: str
 
 
+def _nobody(broker_id: int) -> None:
+    return None
+
+
 @dataclass(slots=True)
 class Context:
     """What handlers need besides the request."""
@@ -95,6 +105,14 @@ class Context:
     auto_create: bool
     fetch_sessions: "FetchSessions"
     broker_settings: Sequence[BrokerSetting] = ()
+    image: "Image | None" = None
+    """The cluster as this broker knows it; None for a broker on its own."""
+    cluster: bool = False
+    """Whether there are other brokers; what only they may ask is then refused to clients."""
+    identity: "Identity | None" = None
+    """What brokers prove themselves by on the internal listener, unless their certificate does."""
+    broker_lost: Callable[[int], None] = _nobody
+    """Told the id of a broker whose connection for replica fetches is gone."""
     metadata_answers: Answers = field(default_factory=Answers)
 
 

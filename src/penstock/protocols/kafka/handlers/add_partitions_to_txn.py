@@ -13,17 +13,20 @@ from penstock.engine.transactions.requests import AddPartitions
 from penstock.engine.transactions.transaction import TopicPartition
 from penstock.errors import PenstockError
 from penstock.protocols.kafka import errors, transaction_errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.handlers import Api, Caller, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(24, "add_partitions_to_txn", 0, 5)
+API = Api(24, "add_partitions_to_txn", 0, 5, told_caller=True)
+_CLUSTER_AUTHORIZATION_FAILED = 31
 _BETWEEN_BROKERS = 4
 _OPERATION_NOT_ATTEMPTED = 55
 _TOPIC_AUTHORIZATION_FAILED = 29
 _INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
+    if version >= _BETWEEN_BROKERS and context.cluster and not caller.is_broker:
+        return {"throttle_time": 0, "error_code": _CLUSTER_AUTHORIZATION_FAILED, "results_by_transaction": []}
     if version >= _BETWEEN_BROKERS:
         return {
             "throttle_time": 0,

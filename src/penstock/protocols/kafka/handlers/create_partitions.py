@@ -1,7 +1,4 @@
-"""CreatePartitions 0-3: let a topic grow to a count; `validate_only` only looks whether it may.
-
-Explicit assignments must put every new partition on this one broker.
-"""
+"""CreatePartitions 0-3: let a topic grow to a count; `validate_only` only looks whether it may."""
 
 from collections import Counter
 
@@ -24,26 +21,25 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
             topic = context.engine.topics.get(wanted.name)
             if topic is None:
                 raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {wanted.name!r} is unknown")
-            _check_assignments(context, wanted, wanted.count - len(topic.partitions))
-            await context.engine.create_partitions(topic, wanted.count, validate_only=request.validate_only)
+            await context.engine.create_partitions(
+                topic,
+                wanted.count,
+                assignment=_assignment(wanted, wanted.count - len(topic.partitions)),
+                validate_only=request.validate_only,
+            )
         except PenstockError as error:
             code, text = errors.kafka_code(error), errors.describe(error)
         results.append({"name": wanted.name, "error_code": code, "error_message": text})
     return {"throttle_time": 0, "results": results}
 
 
-def _check_assignments(context: Context, wanted: Message, new: int) -> None:
+def _assignment(wanted: Message, new: int) -> list[list[int]] | None:
+    """Which brokers are to hold each new partition, if the client says so."""
     if wanted.assignments is None or new <= 0:
-        return
+        return None
     if len(wanted.assignments) != new:
         raise PenstockError(
             Code.INVALID_ASSIGNMENT,
             f"{len(wanted.assignments)} assignments for {new} new partitions of {wanted.name!r}",
         )
-    for assignment in wanted.assignments:
-        if list(assignment.broker_ids) != [context.node_id]:
-            raise PenstockError(
-                Code.INVALID_ASSIGNMENT,
-                f"a partition of {wanted.name!r} assigned to brokers {list(assignment.broker_ids)}; "
-                f"there is only {context.node_id}",
-            )
+    return [list(assignment.broker_ids) for assignment in wanted.assignments]

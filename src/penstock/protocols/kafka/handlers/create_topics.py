@@ -1,6 +1,6 @@
 """CreateTopics 2-7: topics with partitions, settings, or explicit replicas; `validate_only` creates nothing.
 
-Explicit assignments must put every partition on this one broker. Error texts say what is wrong with which value.
+Error texts say what is wrong with which value.
 """
 
 from collections import Counter
@@ -27,11 +27,20 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
 
 async def _create(context: Context, wanted: Message, validate_only: bool) -> Fields:
     try:
-        partitions = _partitions(context, wanted)
+        assignment = _assignment(wanted)
+        partitions = len(assignment) if assignment is not None else wanted.num_partitions
         settings = {config.name: config.value for config in wanted.configs if config.value is not None}
-        topic = await context.engine.create_topic(wanted.name, partitions, settings, validate_only=validate_only)
+        topic = await context.engine.create_topic(
+            wanted.name,
+            -1 if assignment is not None else partitions,
+            settings,
+            replication=-1 if assignment is not None else wanted.replication_factor,
+            assignment=assignment,
+            validate_only=validate_only,
+        )
     except PenstockError as error:
         return _refused(wanted.name, errors.kafka_code(error), errors.describe(error))
+    replication = len(topic.partitions[0].state.replicas) if topic.partitions else _replication(wanted)
     return {
         "name": wanted.name,
         "topic_id": None if validate_only else topic.topic_id,
@@ -39,7 +48,7 @@ async def _create(context: Context, wanted: Message, validate_only: bool) -> Fie
         "error_message": None,
         "num_partitions": len(topic.partitions)
         or (context.engine.default_partitions if partitions == -1 else partitions),
-        "replication_factor": 1,
+        "replication_factor": replication,
         "configs": [
             {
                 "name": entry.name,
@@ -48,32 +57,23 @@ async def _create(context: Context, wanted: Message, validate_only: bool) -> Fie
                 "config_source": entry.source,
                 "is_sensitive": False,
             }
-            for entry in topic_entries(context, topic.config.given)
+            for entry in topic_entries(context, topic.config, replication)
         ],
     }
 
 
-def _partitions(context: Context, wanted: Message) -> int:
-    """How many partitions are asked for; -1 is the broker's default."""
+def _assignment(wanted: Message) -> list[list[int]] | None:
+    """Which brokers are to hold each partition, if the client says so."""
     if not wanted.assignments:
-        if wanted.replication_factor not in (-1, 1):
-            raise PenstockError(
-                Code.INVALID_REPLICATION,
-                f"replication factor {wanted.replication_factor} for {wanted.name!r}; there is 1 broker",
-            )
-        count: int = wanted.num_partitions
-        return count if count != 0 else -2  # 0 is a mistake, not the default
-    indexes = sorted(assignment.partition_index for assignment in wanted.assignments)
-    if indexes != list(range(len(indexes))):
+        return None
+    placed = {assignment.partition_index: list(assignment.broker_ids) for assignment in wanted.assignments}
+    if sorted(placed) != list(range(len(wanted.assignments))):
         raise PenstockError(Code.INVALID_REQUEST, f"assigned partitions of {wanted.name!r} do not run from 0 up")
-    for assignment in wanted.assignments:
-        if list(assignment.broker_ids) != [context.node_id]:
-            raise PenstockError(
-                Code.INVALID_REPLICATION,
-                f"partition {assignment.partition_index} of {wanted.name!r} assigned to brokers "
-                f"{list(assignment.broker_ids)}; there is only {context.node_id}",
-            )
-    return len(indexes)
+    return [placed[index] for index in range(len(placed))]
+
+
+def _replication(wanted: Message) -> int:
+    return len(wanted.assignments[0].broker_ids) if wanted.assignments else max(wanted.replication_factor, 1)
 
 
 def _refused(name: str, code: int, text: str) -> Fields:

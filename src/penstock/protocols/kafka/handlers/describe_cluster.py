@@ -1,6 +1,6 @@
 """DescribeCluster 0-2: who is in the cluster. Controllers cannot be asked for: there are none apart from brokers."""
 
-from penstock.protocols.kafka import errors
+from penstock.protocols.kafka import cluster_view, errors
 from penstock.protocols.kafka.handlers import CLUSTER_OPERATIONS, NO_OPERATIONS, Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
@@ -15,15 +15,18 @@ def handle(context: Context, request: Message, version: int) -> Fields:
         code, text = errors.MISMATCHED_ENDPOINT_TYPE, "this is a broker; there are no controllers to ask"
     elif endpoint_type != _BROKERS:
         code, text = errors.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type}; known: 1 (brokers)"
-    here = {"broker_id": context.node_id, "host": context.host, "port": context.port, "rack": None, "is_fenced": False}
+    brokers = [
+        {"broker_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack, "is_fenced": False}
+        for each in cluster_view.endpoints(context)
+    ]
     return {
         "throttle_time": 0,
         "error_code": code,
         "error_message": text,
         "endpoint_type": endpoint_type,
         "cluster_id": context.engine.cluster_id,
-        "controller_id": context.node_id,
-        "brokers": [here] if code == errors.NONE else [],
+        "controller_id": cluster_view.controller_id(context),
+        "brokers": brokers if code == errors.NONE else [],
         "cluster_authorized_operations": (
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
         ),

@@ -57,7 +57,8 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
 def _entries(context: Context, resource: Message) -> list[Entry]:
     name, asked = resource.resource_name, resource.configuration_keys
     if resource.resource_type == TOPIC:
-        found = topic_entries(context, find_topic(context, name).config.given)
+        topic = find_topic(context, name)
+        found = topic_entries(context, topic.config, len(topic.partitions[0].state.replicas))
     elif resource.resource_type == BROKER:
         if not name:
             return []  # defaults for all brokers, set at run time: there are none

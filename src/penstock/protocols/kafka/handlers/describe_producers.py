@@ -27,7 +27,7 @@ def handle(context: Context, request: Message, version: int) -> Fields:
 def _describe(context: Context, name: str, index: int, room: int) -> Fields:
     code, text, active = errors.NONE, None, []
     try:
-        log = context.engine.topics.partition(name, index).opened()
+        log = context.engine.topics.partition(name, index).leading()
         producers, transactions = log.state.producers, log.active_transactions.open
         if len(producers) > room:
             raise PenstockError(

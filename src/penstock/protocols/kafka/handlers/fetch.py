@@ -4,17 +4,19 @@ is up.
 Hot path. KIP-74: the first batch of the answer is sent whole even when it is larger than the limits. KIP-227:
 sessions. KIP-320: leader epochs; KIP-595: a client whose last epoch parts from ours gets the point where.
 KIP-98: read_committed stops at the last stable offset, and is told the aborted transactions among what it gets.
-Reads from followers and replica fetches come with replication.
+A follower's fetch is the same, but that it gets everything there is, committed or not, waits for anything to be
+appended, and by its offsets tells what it has: synced, where that was promised. Consumers read from leaders only.
 """
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from uuid import UUID
 
 from penstock.engine.partition import Partition
 from penstock.errors import Code, PenstockError
 from penstock.net.connection import Answer
-from penstock.protocols.kafka import errors, fetch_codec
+from penstock.protocols.kafka import errors, fetch_codec, leader_hints
 from penstock.protocols.kafka.codec import encode_response_head
 from penstock.protocols.kafka.fetch_codec import FetchRequest, Row
 from penstock.protocols.kafka.fetch_sessions import FetchSession, Wanted, next_epoch
@@ -38,6 +40,7 @@ class Fetch:
         "_correlation_id",
         "_deadline",
         "_failed",
+        "_noted",
         "_over",
         "_parked",
         "_request",
@@ -62,6 +65,8 @@ class Fetch:
         self._scheduled = False
         self._task: asyncio.Task[None] | None = None
         self._over = False
+        self._noted: set[tuple[bytes, int]] = set()
+        """Partitions whose leader knows what a follower has by this request."""
         self._warmed: dict[tuple[bytes, int], int] = {}
         """Partitions whose bytes were fetched from the disk for this request, and how many."""
         self._failed: dict[tuple[bytes, int], PenstockError | OSError] = {}
@@ -138,7 +143,7 @@ class Fetch:
                 cold = cold or (partition, wanted)
                 row = _row(partition, wanted)
             except (PenstockError, OSError) as error:
-                row = _refusal(wanted, error)
+                row = self._refusal(wanted, error)
                 answer_now = True
             if row.data is not None:
                 found += row.data.size
@@ -153,13 +158,18 @@ class Fetch:
         elif cold is None:
             self._park()
 
-    def _partition(self, wanted: Wanted) -> Partition:
+    def _find(self, wanted: Wanted) -> Partition:
         topics = self._context.engine.topics
         if self._version >= fetch_codec.IDS_FROM:
-            partition = topics.partition_by_id(UUID(bytes=wanted.topic), wanted.index)
+            return topics.partition_by_id(UUID(bytes=wanted.topic), wanted.index)
+        return topics.partition(wanted.topic[:_NAME_BYTES].decode("utf-8", "replace"), wanted.index)
+
+    def _partition(self, wanted: Wanted) -> Partition:
+        partition = self._find(wanted)
+        if self._request.replica_id >= 0:
+            partition.check_replica_epoch(wanted.leader_epoch)
         else:
-            partition = topics.partition(wanted.topic[:_NAME_BYTES].decode("utf-8", "replace"), wanted.index)
-        partition.check_epoch(wanted.leader_epoch)
+            partition.check_epoch(wanted.leader_epoch)
         return partition
 
     def _read(self, partition: Partition, wanted: Wanted, room: int, *, at_least_one: bool) -> Row:
@@ -180,16 +190,41 @@ class Fetch:
             if key in self._failed:
                 raise self._failed[key]
             warmed = self._warmed.get(key)
-            data = partition.read(
-                wanted.fetch_offset,
-                min(wanted.max_bytes, room, warmed or _LARGEST_ANSWER),
-                committed=committed,
-                at_least_one=at_least_one,
-                warmed=warmed is not None,
-            )
+            most = min(wanted.max_bytes, room, warmed or _LARGEST_ANSWER)
+            if self._request.replica_id >= 0:
+                self._note_replica(partition, wanted, key)
+                data = partition.replica_read(
+                    wanted.fetch_offset, most, at_least_one=at_least_one, warmed=warmed is not None
+                )
+            else:
+                data = partition.read(
+                    wanted.fetch_offset,
+                    most,
+                    committed=committed,
+                    at_least_one=at_least_one,
+                    warmed=warmed is not None,
+                )
             if committed and data is not None:
                 aborted = partition.aborted_in(wanted.fetch_offset, data)
         return _row(partition, wanted, data, diverging, aborted)
+
+    def _refusal(self, wanted: Wanted, error: PenstockError | OSError) -> Row:
+        code = errors.kafka_code(error) if isinstance(error, PenstockError) else errors.KAFKA_STORAGE_ERROR
+        log_start, leader = -1, None
+        with suppress(PenstockError):
+            partition = self._find(wanted)
+            if isinstance(error, PenstockError):
+                leader = leader_hints.hint(partition, error)
+            if self._request.replica_id >= 0 and code == errors.KAFKA_CODES[Code.OFFSET_OUT_OF_RANGE]:
+                log_start = partition.leading().first_offset  # where a follower that is too far behind begins anew
+        return Row(wanted.topic, wanted.index, code, -1, -1, log_start, None, leader=leader)
+
+    def _note_replica(self, partition: Partition, wanted: Wanted, key: tuple[bytes, int]) -> None:
+        """What a follower asks for in this epoch, its history being ours, tells what it has. Once for each request."""
+        if key not in self._noted:
+            self._noted.add(key)
+            request = self._request
+            partition.replica_fetched(request.replica_id, request.replica_epoch, wanted.fetch_offset)
 
     def _warm(self, partition: Partition, wanted: Wanted, *, then_look: bool) -> None:
         """Fetch a partition's bytes from the disk, for this answer or, if there is enough already, for the next."""
@@ -199,7 +234,7 @@ class Fetch:
         size = min(max(wanted.max_bytes, 1), READY_BYTES, max(self._request.max_bytes, 1))
         key = (wanted.topic, wanted.index)
         try:
-            await partition.opened().warm(wanted.fetch_offset, size)
+            await partition.leading().warm(wanted.fetch_offset, size)
             self._warmed[key] = size
         except (PenstockError, OSError) as error:
             self._failed[key] = error
@@ -222,7 +257,10 @@ class Fetch:
         if not self._parked:
             for wanted in self._wanted():
                 partition = self._partition(wanted)
-                partition.waiters.add_reader(self._wake)
+                if self._request.replica_id >= 0:
+                    partition.waiters.add_follower(self._wake)
+                else:
+                    partition.waiters.add_reader(self._wake)
                 self._parked.append(partition)
 
     def _wake(self) -> None:
@@ -266,7 +304,10 @@ class Fetch:
         self._over = True
         self._unpark()
         session_id = self._session.session_id if self._session is not None else 0
-        parts, size = fetch_codec.encode(rows, self._version, code, session_id)
+        tags = b"\0"
+        if self._version >= fetch_codec.ENDPOINTS_FROM and any(row.leader for row in rows):
+            tags = leader_hints.encode_endpoints(self._context, (row.leader for row in rows))
+        parts, size = fetch_codec.encode(rows, self._version, code, session_id, tags)
         flexible = self._version >= fetch_codec.FLEXIBLE_FROM
         head = encode_response_head(self._correlation_id, size, flexible=flexible)
         first = parts[0]
@@ -288,26 +329,12 @@ def _row(
         errors.NONE,
         partition.high_watermark,
         partition.stable_offset,
-        partition.opened().log_start,
+        partition.leading().log_start,
         data,
         diverging,
         aborted,
     )
 
 
-def _refusal(wanted: Wanted, error: PenstockError | OSError) -> Row:
-    code = errors.kafka_code(error) if isinstance(error, PenstockError) else errors.KAFKA_STORAGE_ERROR
-    return Row(wanted.topic, wanted.index, code, -1, -1, -1, None)
-
-
 def _topic_of(row: Row) -> bytes:
     return row.topic
-
-
-def handle(
-    context: Context, frame: memoryview, position: int, version: int, correlation_id: int, answer: Answer
-) -> Fetch:
-    """Begin a fetch; the caller keeps it to cancel it when the client goes. Raises `PeerError`."""
-    fetch = Fetch(context, fetch_codec.decode(frame, position, version), version, correlation_id, answer)
-    fetch.start()
-    return fetch

@@ -1,34 +1,45 @@
 """FindCoordinator 0-6: who coordinates a group (key type 0) or a transactional id (1); 4+ asks for many at once.
 
-There is one broker, so it is this one; the internal topic is made first, so that the next request finds it.
+It is who leads the partition of an internal topic that the name lives in; the topic is made first, if it has to be.
 Share groups (2) have no coordinator here.
 """
 
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
+from penstock.protocols.kafka import cluster_view, errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
 API = Api(10, "find_coordinator", 0, 6)
 _GROUP, _TRANSACTION = 0, 1
+_MANY_FROM = 4
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
-    answer = await _find(context, request.get("key_type", _GROUP))
-    keys = request.get("coordinator_keys", ())
-    return {"throttle_time": 0, **answer, "coordinators": [{"key": key, **answer} for key in keys]}
+    key_type = request.get("key_type", _GROUP)
+    if version >= _MANY_FROM:
+        found = [{"key": key, **await _find(context, key_type, key)} for key in request.coordinator_keys]
+        return {"throttle_time": 0, "coordinators": found}
+    return {"throttle_time": 0, **await _find(context, key_type, request.key)}
 
 
-async def _find(context: Context, key_type: int) -> Fields:
+async def _find(context: Context, key_type: int, key: str) -> Fields:
     try:
-        if key_type == _GROUP:
-            await context.engine.groups.shards.ready()
-        elif key_type == _TRANSACTION:
-            await context.engine.transactions.shards.ready()
-        else:
-            raise PenstockError(Code.INVALID_REQUEST, f"no coordinator for key type {key_type}; known: 0 and 1")
+        place = await _coordinator(context, key_type, key)
     except PenstockError as error:
         nobody = {"node_id": -1, "host": "", "port": -1}
         return {"error_code": errors.kafka_code(error), "error_message": errors.describe(error), **nobody}
-    here = {"node_id": context.node_id, "host": context.host, "port": context.port}
-    return {"error_code": errors.NONE, "error_message": None, **here}
+    where = {"node_id": place.node_id, "host": place.host, "port": place.port}
+    return {"error_code": errors.NONE, "error_message": None, **where}
+
+
+async def _coordinator(context: Context, key_type: int, key: str) -> cluster_view.Endpoint:
+    if key_type == _GROUP:
+        partition = (await context.engine.groups.shards.of(key)).partition
+    elif key_type == _TRANSACTION:
+        partition = (await context.engine.transactions.shards.of(key)).partition
+    else:
+        raise PenstockError(Code.INVALID_REQUEST, f"no coordinator for key type {key_type}; known: 0 and 1")
+    place = cluster_view.leader_of(context, partition)
+    if place is None:
+        raise PenstockError(Code.COORDINATOR_NOT_AVAILABLE, f"nobody leads {partition.name} now")
+    return place

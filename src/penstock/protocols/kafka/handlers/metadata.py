@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
+from penstock.protocols.kafka import cluster_view, errors
 from penstock.protocols.kafka.handlers import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS, Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 from penstock.protocols.kafka.topic_fields import describe_topic
@@ -26,9 +26,9 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         topics = [await _find(context, wanted, may_create, operations) for wanted in asked]
     return {
         "throttle_time": 0,
-        "brokers": [{"node_id": context.node_id, "host": context.host, "port": context.port, "rack": None}],
+        "brokers": [endpoint._asdict() for endpoint in cluster_view.endpoints(context)],
         "cluster_id": context.engine.cluster_id,
-        "controller_id": context.node_id,
+        "controller_id": cluster_view.controller_id(context),
         "topics": topics,
         "cluster_authorized_operations": (
             CLUSTER_OPERATIONS if request.get("include_cluster_authorized_operations") else NO_OPERATIONS

@@ -3,14 +3,16 @@
 Hot path, written by hand; kio is its oracle in tests/property/test_produce_codec.py. Everything up to the
 append happens before this function returns, because the frame's view dies then; only batches that their topic wants
 opened are copied and appended later. `acks=all` answers when every
-partition's high watermark has passed the batch; `acks=1` at once; `acks=0` never, and an error closes the
-connection, unless it comes when the batch is appended later.
+partition's high watermark has passed the batch, or fails when this broker leads it no more or the client's time is up;
+`acks=1` at once; `acks=0` never, and an error closes the connection, unless it comes when the batch is appended later.
 
-Version notes: 7 zstd; 8 error texts; 9 flexible; 11 knows TRANSACTION_ABORTABLE; 12 adds partitions to a transaction
-by writing to them, older ones are checked with the coordinator (KIP-890); 13 topic ids instead of names.
-Not here: leader hints (KIP-951), as there is one broker.
+Version notes: 7 zstd; 8 error texts; 9 flexible; 10 leader hints (KIP-951); 11 knows TRANSACTION_ABORTABLE; 12 adds
+partitions to a transaction by writing to them, older ones are checked with the coordinator (KIP-890); 13 topic ids
+instead of names.
 """
 
+import asyncio
+from collections.abc import Callable
 from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import NamedTuple
@@ -22,7 +24,7 @@ from penstock.engine.transactions.transactions import Admissions
 from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError
 from penstock.net.connection import Answer, PeerError
-from penstock.protocols.kafka import errors
+from penstock.protocols.kafka import errors, leader_hints
 from penstock.protocols.kafka.codec import encode_response_head, encode_uvarint, read_uvarint, skip_tags
 from penstock.protocols.kafka.handlers import Api, Context
 from penstock.records.batch import Header
@@ -33,6 +35,7 @@ FLEXIBLE_FROM = 9
 _ABORTABLE_FROM = 11
 _ADDS_FROM = 12
 _IDS_FROM = 13
+_HINTS_FROM = 10
 _MAX_ELEMENTS = 20_000  # topics and partitions of one request; a broker has 10,000 partitions at most
 _NAME_BYTES = 250  # one more than a name may have, so what is cut to it is unknown all the same
 
@@ -41,6 +44,7 @@ _I32 = Struct(">i")
 _ACKS_AND_TIMEOUT = Struct(">hi")
 _RESULT = Struct(">ihqq")  # index, error, base offset, log append time
 _LOG_START = Struct(">q")
+_LEADER = Struct(">ii")  # id, epoch
 
 
 class Result(NamedTuple):
@@ -51,6 +55,7 @@ class Result(NamedTuple):
     log_start: int
     text: str | None
     bad_records: tuple[int, ...] = ()
+    leader: leader_hints.Leader | None = None
 
 
 class Produced(NamedTuple):
@@ -167,8 +172,37 @@ def handle(
     """Append everything, then answer when `acks` allows. Raises `PeerError`."""
     request = decode(frame, position, version)
     acks = request.acks
+    results, appended, openings = _append_all(context, request, version)
+    if acks == 0:
+        answer.skip()
+    timer: asyncio.TimerHandle | None = None
+
+    def reply() -> None:
+        if timer is not None:
+            timer.cancel()
+        if acks and not answer.done:
+            body = encode(results, version, context)
+            answer.send((encode_response_head(correlation_id, len(body), flexible=version >= FLEXIBLE_FROM) + body,))
+
+    wait = AckWait(reply, _fail)
+    unfinished: dict[tuple[int, int], Opening] = {}
+    if openings:
+        _append_later(context, request, version, openings, wait, appended, unfinished)
+    if acks == ACKS_ALL or openings:
+        if context.cluster and acks == ACKS_ALL:  # on its own a broker waits for its disk only
+            timeout_s = max(request.timeout_ms, 0) / 1000
+            timer = asyncio.get_running_loop().call_later(timeout_s, _time_is_up, appended, unfinished, reply)
+        _wait(appended if acks == ACKS_ALL else [], wait)
+    else:
+        reply()
+
+
+def _append_all(
+    context: Context, request: Produced, version: int
+) -> tuple[list[tuple[bytes, list[Result]]], list["Waiting"], list[Opening]]:
+    """Results by topic, what was appended, and what is to be appended later. Raises `PeerError` if acks=0 failed."""
     results: list[tuple[bytes, list[Result]]] = []
-    appended: list[tuple[Partition, int]] = []
+    appended: list[Waiting] = []
     openings: list[Opening] = []
     failed = False
     for topic, partitions in request.topics:
@@ -177,35 +211,44 @@ def handle(
             row, partition, last_offset = _append(context, topic, index, batch, request, version, rows, openings)
             rows.append(row)
             if partition is not None:
-                appended.append((partition, last_offset))
-            elif row.code:
-                failed = True
+                appended.append(Waiting(partition, last_offset, rows, len(rows) - 1))
+            failed = failed or (partition is None and bool(row.code))
         results.append((topic, rows))
-    if acks == 0:
-        if failed:
-            raise PeerError("an acks=0 produce failed")
-        answer.skip()
-
-    def reply() -> None:
-        if acks:
-            body = encode(results, version)
-            answer.send((encode_response_head(correlation_id, len(body), flexible=version >= FLEXIBLE_FROM) + body,))
-
-    wait = AckWait(reply)
-    if openings:
-        _append_later(context, request, version, openings, wait)
-    if acks == ACKS_ALL or openings:
-        _wait(appended if acks == ACKS_ALL else [], wait)
-    else:
-        reply()
+    if failed and request.acks == 0:
+        raise PeerError("an acks=0 produce failed")
+    return results, appended, openings
 
 
-def _wait(appended: list[tuple[Partition, int]], wait: AckWait) -> None:
+class Waiting(NamedTuple):
+    """A batch that was appended, and the place of its result."""
+
+    partition: Partition
+    last_offset: int
+    rows: list[Result]
+    at: int
+
+
+def _wait(appended: list[Waiting], wait: AckWait) -> None:
     """Let `wait` be done when all is safe that `appended` lists, and what it waits for already."""
-    for partition, last_offset in appended:
-        if partition.high_watermark <= last_offset:
-            partition.waiters.add_ack(last_offset, wait)
+    for waiting in appended:
+        if waiting.partition.high_watermark <= waiting.last_offset:
+            waiting.partition.waiters.add_ack(waiting.last_offset, wait, waiting)
     wait.arrive()
+
+
+def _fail(waiting: Waiting, error: PenstockError) -> None:
+    waiting.rows[waiting.at] = _refused(waiting.partition.index, error, waiting.partition)
+
+
+def _time_is_up(appended: list[Waiting], unfinished: dict[tuple[int, int], Opening], reply: Callable[[], None]) -> None:
+    """The client waits no longer. What is not safe yet may become so: it has to send it again to know."""
+    for waiting in appended:
+        if waiting.partition.high_watermark <= waiting.last_offset:
+            _fail(waiting, PenstockError(Code.TIMED_OUT, f"{waiting.partition.name} is not replicated in time"))
+    for opening in unfinished.values():
+        late = PenstockError(Code.TIMED_OUT, f"a batch for {opening.partition.name} still waits for its turn")
+        opening.rows[opening.at] = _refused(opening.partition.index, late, opening.partition)
+    reply()
 
 
 def _append(
@@ -220,6 +263,7 @@ def _append(
 ) -> tuple[Result, Partition | None, int]:
     """The result row, and for a success the partition and last offset to wait for."""
     topics = context.engine.topics
+    partition: Partition | None = None
     try:
         if version >= _IDS_FROM:
             partition = topics.partition_by_id(UUID(bytes=topic), index)
@@ -232,6 +276,8 @@ def _append(
                 -1,
             )
         batch = batch if batch is not None else memoryview(b"")
+        if request.acks == ACKS_ALL:
+            partition.check_in_sync()
         header = partition.check(batch, zstd_allowed=version >= 7)
         begins = header.is_transactional and not partition.is_in_transaction(header)
         if begins or partition.must_wait(header):
@@ -239,12 +285,25 @@ def _append(
             return Result(index, errors.NONE, -1, -1, -1, None), None, -1
         done = partition.append_checked(batch, header)
     except PenstockError as error:
-        return _refused(index, error), None, -1
+        return _refused(index, error, partition), None, -1
     return _appended(partition, done), partition, done.last_offset
 
 
-def _append_later(context: Context, request: Produced, version: int, openings: list[Opening], wait: AckWait) -> None:
-    """Have batches appended when they may be; each row is filled in, and `wait` goes on, when that is done."""
+def _append_later(
+    context: Context,
+    request: Produced,
+    version: int,
+    openings: list[Opening],
+    wait: AckWait,
+    appended: list[Waiting],
+    unfinished: dict[tuple[int, int], Opening],
+) -> None:
+    """Have batches appended when they may be; each row is filled in, and `wait` goes on, when that is done.
+
+    Args:
+        appended: gets what was appended and has to become safe.
+        unfinished: has those that are not appended yet.
+    """
     beginning: dict[ProducerIdentity, list[tuple[str, int]]] = {}
     for opening in openings:
         if opening.begins:
@@ -260,21 +319,33 @@ def _append_later(context: Context, request: Produced, version: int, openings: l
             )
     for opening in openings:
         admission = admissions.get(opening.identity) if opening.begins else None
-        _open(context, opening, admission, version, request.acks, wait)
+        _open(context, opening, admission, version, request.acks, wait, appended, unfinished)
 
 
 def _open(
-    context: Context, opening: Opening, admission: Admissions | None, version: int, acks: int, wait: AckWait
+    context: Context,
+    opening: Opening,
+    admission: Admissions | None,
+    version: int,
+    acks: int,
+    wait: AckWait,
+    appended: list[Waiting],
+    unfinished: dict[tuple[int, int], Opening],
 ) -> None:
     partition = opening.partition
+    place = id(opening.rows), opening.at
+    unfinished[place] = opening
 
     def done(result: Appended | PenstockError) -> None:
+        unfinished.pop(place, None)
         if isinstance(result, PenstockError):
-            opening.rows[opening.at] = _refused(partition.index, _for_producer(result, version))
+            opening.rows[opening.at] = _refused(partition.index, _for_producer(result, version), partition)
         else:
             opening.rows[opening.at] = _appended(partition, result)
             if acks == ACKS_ALL and partition.high_watermark <= result.last_offset:
-                partition.waiters.add_ack(result.last_offset, wait)
+                waiting = Waiting(partition, result.last_offset, opening.rows, opening.at)
+                appended.append(waiting)
+                partition.waiters.add_ack(result.last_offset, wait, waiting)
         wait.arrive()
 
     wait.add()
@@ -295,7 +366,7 @@ def _for_producer(error: PenstockError, version: int) -> PenstockError:
         code = Code.INVALID_PRODUCER_EPOCH
     elif code is Code.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
         code = Code.INVALID_TRANSACTION_STATE
-    elif code in (Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOADING) or (
+    elif code in (Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOADING, Code.NOT_COORDINATOR) or (
         code is Code.CONCURRENT_TRANSACTIONS and version < _ADDS_FROM
     ):
         code = Code.NOT_AVAILABLE
@@ -303,18 +374,18 @@ def _for_producer(error: PenstockError, version: int) -> PenstockError:
 
 
 def _appended(partition: Partition, done: Appended) -> Result:
-    assert partition.log is not None
-    return Result(partition.index, errors.NONE, done.base_offset, done.timestamp, partition.log.log_start, None)
+    return Result(partition.index, errors.NONE, done.base_offset, done.timestamp, partition.leading().log_start, None)
 
 
-def _refused(index: int, error: PenstockError) -> Result:
-    return Result(index, errors.kafka_code(error), -1, -1, -1, errors.describe(error), error.records)
+def _refused(index: int, error: PenstockError, partition: Partition | None) -> Result:
+    leader = leader_hints.hint(partition, error)
+    return Result(index, errors.kafka_code(error), -1, -1, -1, errors.describe(error), error.records, leader)
 
 
-def encode(results: list[tuple[bytes, list[Result]]], version: int) -> bytes:
-    """A Produce response body."""
+def encode(results: list[tuple[bytes, list[Result]]], version: int, context: Context | None = None) -> bytes:
+    """A Produce response body; `context` tells where the leaders are that refusals name."""
     if version >= FLEXIBLE_FROM:
-        return _encode_flexible(results, version)
+        return _encode_flexible(results, version, context)
     out = bytearray(_I32.pack(len(results)))
     for topic, rows in results:
         out += _I16.pack(len(topic)) + topic + _I32.pack(len(rows))
@@ -335,7 +406,8 @@ def encode(results: list[tuple[bytes, list[Result]]], version: int) -> bytes:
     return bytes(out)
 
 
-def _encode_flexible(results: list[tuple[bytes, list[Result]]], version: int) -> bytes:
+def _encode_flexible(results: list[tuple[bytes, list[Result]]], version: int, context: Context | None) -> bytes:
+    leaders: list[leader_hints.Leader] = []
     out = bytearray(encode_uvarint(len(results) + 1))
     for topic, rows in results:
         out += topic if version >= _IDS_FROM else encode_uvarint(len(topic) + 1) + topic
@@ -350,7 +422,13 @@ def _encode_flexible(results: list[tuple[bytes, list[Result]]], version: int) ->
                 out += encode_uvarint(len(row.bad_records) + 1)
                 for at in row.bad_records:
                     out += _I32.pack(at) + b"\0\0"  # no text of its own, no tags
-                out += encode_uvarint(len(text) + 1) + text + b"\0"
+                out += encode_uvarint(len(text) + 1) + text
+                if row.leader is not None and version >= _HINTS_FROM:
+                    leaders.append(row.leader)
+                    out += b"\x01\x00\x09" + _LEADER.pack(*row.leader) + b"\0"
+                else:
+                    out += b"\0"
         out += b"\0"
-    out += b"\0\0\0\0\0"  # throttle time, no tags
+    out += b"\0\0\0\0"  # throttle time
+    out += leader_hints.encode_endpoints(context, leaders) if leaders and context is not None else b"\0"
     return bytes(out)

@@ -76,6 +76,8 @@ async def _commit(context: Context, request: Message, version: int, offsets: dic
 
 
 def _code(error: PenstockError, version: int) -> int:
+    if error.code is Code.NOT_AVAILABLE:  # of a coordinator elsewhere; no word of this API
+        error = PenstockError(Code.COORDINATOR_LOADING, str(error))
     if error.code is Code.COORDINATOR_LOADING and version < _KNOWS_LOADING:
         return errors.COORDINATOR_NOT_AVAILABLE  # clients of that time fail for good at the other
     return transaction_errors.kafka_code(error, version, fenced_since=3, abortable_since=4)

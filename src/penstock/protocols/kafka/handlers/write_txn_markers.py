@@ -1,18 +1,21 @@
 """WriteTxnMarkers 1-2: end a transaction in the partitions named, whatever its coordinator knows of it.
 
-Between brokers this is how a coordinator reaches a partition. Here it comes from tools only, which end a transaction
-that hangs (`kafka-transactions.sh abort`).
+This is how a coordinator reaches a partition of another broker. On a broker without others it comes from tools, which
+end a transaction that hangs (`kafka-transactions.sh abort`); in a cluster only brokers may.
 """
 
+from penstock.engine.transactions.transaction import BUMPED_AT_END
 from penstock.errors import PenstockError
 from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.handlers import Api, Caller, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(27, "write_txn_markers", 1, 2)
+API = Api(27, "write_txn_markers", 1, 2, told_caller=True)
+_CLUSTER_AUTHORIZATION_FAILED = 31
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
+    may_write = caller.is_broker or not context.cluster
     return {
         "markers": [
             {
@@ -23,7 +26,9 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
                         "partitions": [
                             {
                                 "partition_index": index,
-                                "error_code": await _write(context, marker, topic.name, index),
+                                "error_code": await _write(context, marker, topic.name, index)
+                                if may_write
+                                else _CLUSTER_AUTHORIZATION_FAILED,
                             }
                             for index in topic.partition_indexes
                         ],
@@ -47,6 +52,7 @@ async def _write(context: Context, marker: Message, topic: str, index: int) -> i
             marker.producer_epoch,
             marker.coordinator_epoch,
             marker.transaction_result,
+            bumped=marker.get("transaction_version", 0) >= BUMPED_AT_END,
         )
     except PenstockError as error:
         return errors.kafka_code(error)

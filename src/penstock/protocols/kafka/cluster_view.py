@@ -1,0 +1,47 @@
+"""Who is in the cluster, as clients are told: all brokers that are there, or this one."""
+
+from typing import NamedTuple
+
+from penstock.engine.partition import Partition
+from penstock.engine.partition_state import NOBODY
+from penstock.protocols.kafka.handlers import Context
+
+
+class Endpoint(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+def endpoints(context: Context) -> list[Endpoint]:
+    if context.image is None:
+        return [Endpoint(context.node_id, context.host, context.port)]
+    return [
+        Endpoint(broker.broker_id, broker.host, broker.port, broker.rack)
+        for _, broker in sorted(context.image.brokers.items())
+    ]
+
+
+def endpoint(context: Context, node_id: int) -> Endpoint | None:
+    """Where a broker is; None if it is not there."""
+    if context.image is None:
+        return Endpoint(context.node_id, context.host, context.port) if node_id == context.node_id else None
+    broker = context.image.brokers.get(node_id)
+    return Endpoint(broker.broker_id, broker.host, broker.port, broker.rack) if broker is not None else None
+
+
+def controller_id(context: Context) -> int:
+    """Whom admin clients ask; any broker can do what they want."""
+    if context.image is None:
+        return context.node_id
+    controller = context.image.controller
+    if controller is not None and controller.broker_id in context.image.brokers:
+        return controller.broker_id
+    return context.node_id
+
+
+def leader_of(context: Context, partition: Partition) -> Endpoint | None:
+    """Who leads a partition; None if nobody does that is there."""
+    leader = partition.state.leader
+    return endpoint(context, leader) if leader != NOBODY else None

@@ -1,0 +1,123 @@
+"""The other brokers of the cluster, each behind connections that are made when first needed."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.image import BrokerRecord
+from penstock.cluster.replication.source import Source
+from penstock.ports.clock import Clock
+from penstock.ports.network import Network, Transport
+from penstock.protocols.kafka.broker_source import BrokerSource
+from penstock.protocols.kafka.identity import Identity
+from penstock.protocols.kafka.peer import Peer
+
+if TYPE_CHECKING:
+    import ssl
+
+_PROBE_S = 2.0
+
+
+class _Known(NamedTuple):
+    incarnation: int
+    peer: Peer
+
+
+class Peers:
+    """Args:
+    find: a broker that is there now, by its id.
+    incarnation: which start of this broker it is.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        node_id: int,
+        find: Callable[[int], BrokerRecord | None],
+        incarnation: Callable[[], int],
+        *,
+        identity: Identity | None = None,
+        tls: "ssl.SSLContext | None" = None,
+    ) -> None:
+        self._network = network
+        self._clock = clock
+        self._node_id = node_id
+        self._find = find
+        self._incarnation = incarnation
+        self._identity = identity
+        self._tls = tls
+        self._known: dict[int, _Known] = {}
+
+    def to(self, broker_id: int) -> Peer | None:
+        """The connection for requests now and then; None if there is no such broker."""
+        broker = self._find(broker_id)
+        known = self._known.get(broker_id)
+        if known is not None and (broker is None or broker.incarnation != known.incarnation):
+            known.peer.close()
+            del self._known[broker_id]
+        if broker is None:
+            return None
+        if broker_id not in self._known:
+            self._known[broker_id] = _Known(broker.incarnation, self._connect(broker))
+        return self._known[broker_id].peer
+
+    def source(self, broker: BrokerRecord) -> Source:
+        """Connections of its own, for following what a broker leads."""
+        return BrokerSource(self._connect(broker), self._connect(broker), self._node_id, self._incarnation)
+
+    def _connect(self, broker: BrokerRecord) -> Peer:
+        return Peer(
+            self._network,
+            broker.internal_host,
+            broker.internal_port,
+            self._clock,
+            identity=self._identity,
+            tls=self._tls,
+            client_id=f"broker-{self._node_id}",
+        )
+
+    async def probe(self, host: str, port: int) -> bool:
+        """Whether somebody listens there."""
+        with suppress(OSError, TimeoutError):
+            transport = await self._network.connect(host, port, _Silent(), timeout_s=_PROBE_S)
+            transport.close()
+            return True
+        return False
+
+    async def refuses(self, host: str, port: int) -> bool:
+        """Whether the host says that nobody listens there; not, if it says nothing."""
+        try:
+            transport = await self._network.connect(host, port, _Silent(), timeout_s=_PROBE_S)
+            transport.close()
+        except ConnectionRefusedError:
+            return True
+        except (OSError, TimeoutError):
+            return False
+        return False
+
+    def close(self) -> None:
+        for known in self._known.values():
+            known.peer.close()
+
+
+class _Silent:
+    """Takes what comes and says nothing."""
+
+    def __init__(self) -> None:
+        self._room = memoryview(bytearray(1024))
+
+    def connected(self, transport: Transport) -> None:
+        return None
+
+    def get_buffer(self) -> memoryview:
+        return self._room
+
+    def received(self, size: int) -> None:
+        return None
+
+    def drained(self) -> None:
+        return None
+
+    def disconnected(self) -> None:
+        return None

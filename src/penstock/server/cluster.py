@@ -1,0 +1,249 @@
+"""A broker's part in a cluster, out of the configuration: its store, its internal listener, its links to others."""
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from penstock.cluster.image import BrokerRecord
+from penstock.cluster.metadata.etcd import EtcdStore, Tls
+from penstock.cluster.metadata.etcd_member import EtcdMember, directory_in, parse_members, url_of
+from penstock.cluster.node import ClusterNode, NodeSettings
+from penstock.cluster.term import ControllerSettings
+from penstock.engine.engine import Engine
+from penstock.engine.partition_state import NOBODY
+from penstock.errors import StartupError
+from penstock.net.connection import Connection, Connections, Limits
+from penstock.net.tcp import TcpNetwork
+from penstock.net.tls import TlsFiles
+from penstock.observe.logs import get_logger
+from penstock.ports.clock import Clock
+from penstock.ports.disk import Disk
+from penstock.ports.metadata import MetadataStore
+from penstock.ports.network import Listener
+from penstock.protocols.kafka.broker_calls import BrokerCalls
+from penstock.protocols.kafka.handlers import Context
+from penstock.protocols.kafka.identity import Identity
+from penstock.protocols.kafka.peers import Peers
+from penstock.protocols.kafka.session import KafkaSession
+from penstock.server.config import EMBEDDED_STORE, ENV_SECRET, Address, Cluster, Config
+from penstock.storage.data_directory import DataDirectory
+
+log_ = get_logger("cluster")
+_ADMITTED_S = 30.0
+_SHORTEST_SECRET = 16
+
+
+class ClusterMember:
+    """Started in the order of its methods; stopped by `leave`, `stop`, `close`."""
+
+    def __init__(
+        self,
+        config: Config,
+        network: TcpNetwork,
+        clock: Clock,
+        disk: Disk,
+        directory: DataDirectory,
+        fail: Callable[[BaseException], None],
+        leave_s: float,
+    ) -> None:
+        self._config = config
+        self._leave_s = leave_s
+        self._cluster = config.cluster
+        self._network = network
+        self._clock = clock
+        self._disk = disk
+        self._directory = directory
+        self._fail = fail
+        self._tls = _tls_files(config.cluster)
+        self._identity = _identity(config, needed=self._tls is None)
+        self._etcd: EtcdMember | None = None
+        self._store_url = config.cluster.store
+        self._listener: Listener | None = None
+        self._connections: Connections | None = None
+        self._peers: Peers | None = None
+        self.node: ClusterNode | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where other brokers are told to connect."""
+        assert self._listener is not None
+        return self._config.listeners.advertised_internal or Address(*self._listener.address)
+
+    async def open_store(self) -> MetadataStore:
+        """The cluster's metadata, with an etcd member of our own beside it if that is wanted. Raises StartupError."""
+        cluster, node_id = self._cluster, self._config.node.id
+        tls = None
+        if cluster.etcd_ca is not None or cluster.etcd_cert is not None:  # its key comes with it
+            tls = Tls(_text(cluster.etcd_ca), _text(cluster.etcd_cert), _text(cluster.etcd_key))
+        if cluster.store == EMBEDDED_STORE:
+            members = parse_members(cluster.members)
+            self._store_url = url_of(members, first=node_id, is_secure=tls is not None)
+            if any(member.node_id == node_id for member in members):
+                self._etcd = EtcdMember(
+                    node_id, members, directory_in(self._directory.path), program=cluster.etcd_program, tls=tls
+                )
+                await self._etcd.start()
+        password = _read_secret(cluster.etcd_password_file) if cluster.etcd_password_file is not None else ""
+        patience_s = 120.0 if self._etcd is not None else 30.0  # the other members may start later
+        try:
+            return await EtcdStore.open(
+                self._store_url, tls=tls, user=cluster.etcd_user, password=password, patience_s=patience_s
+            )
+        except BaseException:
+            await self.close()
+            raise
+
+    async def join(
+        self, engine: Engine, store: MetadataStore, context: Context, listen: Callable[[], Awaitable[Address]]
+    ) -> None:
+        """Recover, listen for the other brokers and for clients, and join the cluster. Raises StartupError.
+
+        Args:
+            listen: begins to listen for clients; where they are told to connect.
+        """
+        config, cluster = self._config, self._cluster
+        await self._listen(context)
+        randomness = random.SystemRandom()
+        internal = self.address
+        self._peers = peers = Peers(
+            self._network,
+            self._clock,
+            config.node.id,
+            lambda broker_id: node.image.brokers.get(broker_id),
+            lambda: node.membership.incarnation,
+            identity=self._identity,
+            tls=self._tls.make_client_context() if self._tls is not None else None,
+        )
+        self.node = node = ClusterNode(
+            engine=engine,
+            store=store,
+            disk=self._disk,
+            directory=self._directory,
+            clock=self._clock,
+            randomness=randomness,
+            me=BrokerRecord(
+                config.node.id, "", 0, internal.host, internal.port, config.node.rack, incarnation=0, clean=True
+            ),
+            connect=peers.source,
+            probe=peers.probe,
+            refuses=peers.refuses,
+            fail=self._fail,
+            settings=NodeSettings(
+                lease_s=cluster.lease_s,
+                replica_lag_s=cluster.replica_lag_ms / 1000,
+                leave_s=self._leave_s,
+                default_replication=cluster.replication,
+                default_partitions=config.defaults.partitions,
+                internal_partitions=config.topics.internal_partitions,
+                accept_older_store=cluster.accept_older_store,
+                store_name=self._store_url,
+                controller=ControllerSettings(preferred_after_s=cluster.preferred_leader_s),
+            ),
+        )
+        engine.transactions.other_brokers = BrokerCalls(peers.to, node.is_gone)
+        context.image = node.image
+        context.broker_lost = node.look_after
+        await node.start(listen)
+
+    async def until_admitted(self) -> None:
+        assert self.node is not None
+        if not await self.node.is_admitted(_ADMITTED_S):
+            log_.warning("not admitted by a controller yet; goes on waiting", waited_s=_ADMITTED_S)
+
+    async def _listen(self, context: Context) -> None:
+        context.identity = self._identity
+
+        def make_session(connection: Connection) -> KafkaSession:
+            return KafkaSession(context, connection, self._clock, internal=True)
+
+        limits = Limits(frame_bytes=self._config.limits.max_request_bytes)
+        loop = asyncio.get_running_loop()
+        self._connections = Connections(limits, context.stats, self._clock, make_session, loop.call_soon)
+        host, port = self._config.listeners.internal
+        tls = self._tls.make_server_context() if self._tls is not None else None
+        try:
+            self._listener = await self._network.listen(host, port, self._connections.accept, tls=tls)
+        except OSError as error:
+            raise StartupError(f"cannot listen on {host}:{port} for brokers: {error.strerror or error}") from error
+
+    def sweep(self) -> None:
+        """Part with peers that are too slow."""
+        if self._connections is not None:
+            self._connections.sweep()
+
+    def gauges(self, engine: Engine) -> dict[str, float]:
+        """What is true of the cluster now, as far as this broker knows."""
+        if self.node is None:
+            return {}
+        partitions = [partition for topic in engine.topics for partition in topic.partitions]
+        led = [partition for partition in partitions if partition.led is not None]
+        return {
+            "leaders": len(led),
+            "under_replicated": sum(len(each.state.isr) < len(each.state.replicas) for each in led),
+            "under_min_isr": sum(not each.leadership.enough for each in led),
+            "leaderless": sum(each.state.leader == NOBODY for each in partitions),
+            "brokers": len(self.node.image.brokers),
+            "is_controller": float(self.node.controller.epoch > 0),
+        }
+
+    # --- going
+
+    async def leave(self) -> None:
+        if self.node is not None:
+            await self.node.leave()
+
+    async def stop(self, *, cleanly: bool) -> None:
+        if self._listener is not None:
+            await self._listener.close()
+        if self.node is not None:
+            await (self.node.stop() if cleanly else self.node.abandon())
+        if self._peers is not None:
+            self._peers.close()
+        if self._connections is not None:
+            self._connections.close_all()
+
+    async def close(self) -> None:
+        """Let go of etcd, when nobody here needs the store any more."""
+        if self._etcd is not None:
+            await self._etcd.close()
+
+
+def _tls_files(cluster: Cluster) -> TlsFiles | None:
+    if cluster.tls_cert is None or cluster.tls_key is None or cluster.tls_ca is None:
+        return None
+    return TlsFiles(str(cluster.tls_cert), str(cluster.tls_key), str(cluster.tls_ca))
+
+
+def _identity(config: Config, *, needed: bool) -> Identity | None:
+    file = config.cluster.secret_file
+    secret = _read_secret(file) if file is not None else os.environ.get(ENV_SECRET, "").strip()
+    if not secret:
+        if not needed:
+            return None
+        raise StartupError(
+            "brokers of a cluster prove themselves to each other, and nothing says how: give all of them the same "
+            f"secret (--cluster-secret-file FILE, or {ENV_SECRET}), or certificates (cluster.tls_ca, tls_cert, tls_key)"
+        )
+    if len(secret) < _SHORTEST_SECRET:
+        where = str(file) if file is not None else ENV_SECRET
+        raise StartupError(
+            f"the cluster secret in {where} has {len(secret)} characters; use {_SHORTEST_SECRET} or more, such as "
+            "`openssl rand -hex 24` makes"
+        )
+    try:
+        return Identity(secret, f"broker-{config.node.id}")
+    except ImportError as error:
+        raise StartupError(f"{error}. Install what a cluster needs with pip install 'penstock[cluster]'") from error
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartupError(f"cannot read {path}: {error}") from error
+
+
+def _text(path: Path | None) -> str:
+    return str(path) if path is not None else ""
