@@ -35,5 +35,7 @@ spark.py       the Spark source beside Spark's Kafka connector; spark_queries.py
                spark_clock.py times them, spark_report.py makes the page
 pipelines.py   pipelines beside programs without them; pipelines_queries.py has backlogs, sinks and small batches,
                pipelines_driver.py the background driver, pipelines_report.py makes the page
+cluster.py     three brokers beside three of Kafka; cluster_subject.py starts them, cluster_throughput.py and
+               cluster_gaps.py measure (cluster_acks.py: when acks came), cluster_report.py makes the page
 sync_rounds.py what a sync round costs, for docs/adr/0003-sync-rounds.md
 """

@@ -50,7 +50,7 @@ _LOG4J = """\
 @functools.cache
 def jars() -> Path:
     """The directory of the jars, fetched on first use."""
-    done = subprocess.run([str(ROOT / "scripts" / "jars")], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(ROOT / "scripts" / "jars"), "kafka"], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BrokerError(f"scripts/jars failed:\n{done.stderr}")
     return Path(done.stdout.strip().splitlines()[-1])

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import time
 from collections.abc import Sequence
 
 from tests.conformance.records import Received, Record
@@ -57,10 +58,16 @@ class KcatClient(Client):
         }
         for key, value in properties.items():
             arguments += ["-X", f"{key}={value}"]
+        try:
+            before = self.latest(topic, partition) if acks != "0" else 0
+        except ClientError:  # the first record makes the topic
+            before = 0
         self._run(arguments, stdin=b"\x1e".join(lines))
         if acks == "0":
             return [-1] * len(records)
-        end = self.latest(topic, partition)
+        deadline = time.monotonic() + DEADLINE_S
+        while (end := self.latest(topic, partition)) < before + len(records):  # acks=1 is answered before it is visible
+            assert time.monotonic() < deadline, f"{topic} ends at {end}, {len(records)} were written from {before} on"
         return list(range(end - len(records), end))
 
     def read(self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none") -> list[Received]:
