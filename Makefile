@@ -8,7 +8,7 @@ CACHE := .cache
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run test setup check bench bench-spark bench-pipelines soak chaos-spark docs lock clean
+.PHONY: help run test setup check bench bench-spark bench-pipelines bench-cluster soak chaos-spark chaos-cluster simulate planted docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -37,6 +37,7 @@ run: $(BASE) ## start a broker on its embedded default (data in ./data)
 setup: $(DEV) ## everything: all extras, system packages, Java jars for tests
 	@scripts/system-packages
 	@scripts/jars
+	@scripts/etcd >/dev/null
 
 check: $(DEV) ## lint, format, types, import contracts
 	@$(BIN)/ruff check .
@@ -55,6 +56,18 @@ bench-spark: setup ## measure the Spark source beside Spark's Kafka connector; w
 
 bench-pipelines: setup ## measure pipelines beside programs without them; writes bench/results and docs/benchmarks-pipelines.md
 	@$(BIN)/python -m bench.pipelines $(ARGS)
+
+bench-cluster: setup ## measure three brokers beside three of Apache Kafka; writes bench/results and docs/benchmarks-cluster.md
+	@$(BIN)/python -m bench.cluster $(ARGS)
+
+simulate: setup ## many seeds of the simulated cluster (SEEDS)
+	@$(BIN)/python -m tests.simulation --seeds $${SEEDS:-10000}
+
+planted: setup ## find each planted bug by simulation again, within 1,000 seeds
+	@$(BIN)/python -m tests.simulation --planted-all
+
+chaos-cluster: setup ## leaders and coordinators of a real cluster die again and again (KILLS, CHAOS_SEED, RECORDS)
+	@KILLS=$${KILLS:-20} $(BIN)/python -m pytest -s --timeout 7200 tests/cluster
 
 soak: setup ## long runs: more kills, cuts and seeds (KILLS, CUTS, SEEDS, RECORDS)
 	@KILLS=$${KILLS:-500} CUTS=$${CUTS:-100} SEEDS=$${SEEDS:-20000} $(BIN)/python -m pytest -q --timeout 14400 tests/chaos tests/property tests/spark/test_warm.py
