@@ -121,7 +121,6 @@ class ClusterNode:
             followers_moved=lambda partition: self.in_sync.look_at(partition),
             led_no_more=lambda partition: self.in_sync.forget(partition),
             woken=self.watcher.wake,
-            fail=fail,
         )
         self.in_sync = InSync(
             store,

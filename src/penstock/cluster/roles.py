@@ -36,7 +36,6 @@ class Roles:
     followers_moved: told of partitions with a follower that could be in sync.
     led_no_more: told of partitions another broker leads from now on.
     woken: called when topics or roles have changed.
-    fail: called when the broker must stop rather than guess.
     """
 
     def __init__(
@@ -53,7 +52,6 @@ class Roles:
         followers_moved: Callable[[Partition], None],
         led_no_more: Callable[[Partition], None],
         woken: Callable[[], None],
-        fail: Callable[[BaseException], None],
     ) -> None:
         self._engine = engine
         self._image = image
@@ -66,7 +64,6 @@ class Roles:
         self._followers_moved = followers_moved
         self._led_no_more = led_no_more
         self._woken = woken
-        self._fail = fail
         self._me = engine.node_id
         self._wake = asyncio.Event()
         self._dirty: set[str] = set()
