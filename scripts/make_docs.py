@@ -1,5 +1,5 @@
 """Writes the reference pages that are made from the code: docs/configuration.md, docs/kafka.md, docs/spark-options.md,
-docs/pipeline-keys.md and docs/sinks.md.
+docs/pipeline-keys.md, docs/sinks.md and docs/metrics.md.
 
 A unit test fails when a page no longer says what the code does; run `make docs` then.
 """
@@ -7,13 +7,19 @@ A unit test fails when a page no longer says what the code does; run `make docs`
 from operator import attrgetter
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from penstock.engine.topic_config import SETTINGS as TOPIC_SETTINGS
+from penstock.observe.meanings import BROKER_GAUGES
+from penstock.observe.metrics import Exposition
+from penstock.observe.stats import Stats
 from penstock.pipelines.keys import Key, Keys
 from penstock.pipelines.sinks import KINDS, kind_of
 from penstock.pipelines.spec import tables
 from penstock.protocols.kafka.handlers.api_versions import advertised
 from penstock.protocols.kafka.session import APIS
-from penstock.server.config import PARTITIONS_KEY, SETTINGS, Config
+from penstock.server.config import Config
+from penstock.server.config_table import PARTITIONS_KEY, SETTINGS
 from penstock.spark.options.option_table import OPTIONS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -183,6 +189,38 @@ def sinks() -> str:
     return "\n".join(lines) + "\n"
 
 
+def metrics() -> str:
+    """Everything a scrape of a broker has; one that has served a request, so that its labels show."""
+    stats = Stats()
+    stats.request("kafka", "produce")
+    gauges = {meaning.field: {"": 0.0} if meaning.label else 0.0 for meaning in BROKER_GAUGES}
+    body, _ = Exposition(stats, lambda: gauges).render()
+    lines = [
+        "# Metrics",
+        "",
+        "`GET /metrics` on the HTTP listener (`listeners.http`), in the form Prometheus asks for. The number of series",
+        "is bounded: no label is a topic, a group or anything else that clients name. Of groups there are sums; which",
+        "group lags says `penstock group lag`.",
+        "",
+        "What is of the cluster (`leaderless`, `elr_members`, `last_members`, `moving`, `members`, `brokers`) is what",
+        "each broker knows of it: take it with `max`. What a broker leads, holds or coordinates: take it with `sum`.",
+        "Metrics of replication and the cluster are there on brokers of a cluster only; those of groups and the disk",
+        "appear within seconds after the start.",
+        "",
+        "`deploy/prometheus` has recording and alert rules and an example of a configuration, `deploy/grafana` three",
+        "dashboards (overview, cluster, groups) and how Grafana is told of them. Every alert names a section of the",
+        "[runbook](runbook.md).",
+        "",
+        "| metric | type | labels | what it is |",
+        "|---|---|---|---|",
+    ]
+    for family in sorted(text_string_to_metric_families(body.decode()), key=attrgetter("name")):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
+        lines.append(f"| `{name}` | {family.type} | {', '.join(labels)} | {family.documentation} |")
+    return "\n".join(lines) + "\n"
+
+
 def _key_table(keys: Keys) -> list[str]:
     rows = [f"| `{key.name}` | {_allowed(key)} | {_default(key)} | {key.help.replace('|', '&#124;')} |" for key in keys]
     return ["| key | value | default | what it is |", "|---|---|---|---|", *rows]
@@ -215,6 +253,7 @@ PAGES = {
     "spark-options.md": spark_options,
     "pipeline-keys.md": pipeline_keys,
     "sinks.md": sinks,
+    "metrics.md": metrics,
 }
 
 if __name__ == "__main__":

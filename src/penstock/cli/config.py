@@ -9,8 +9,10 @@ import click
 
 from penstock.cli.failure import USAGE
 from penstock.cli.output import note, output_option, print_table, show
-from penstock.server import config as settings
+from penstock.server import config_loading as settings
+from penstock.server.config import Config
 from penstock.server.config_layers import Given, read_assignments
+from penstock.server.config_table import PARTITIONS_KEY, TOPIC_PREFIX
 
 
 @click.group("config", help="Check and show the settings a broker would start with.")
@@ -64,10 +66,10 @@ def _topic_problems(given: Mapping[str, Given]) -> list[str]:
 
     problems = []
     for key, each in given.items():
-        if key.startswith(settings.TOPIC_PREFIX) and key != settings.PARTITIONS_KEY:
+        if key.startswith(TOPIC_PREFIX) and key != PARTITIONS_KEY:
             value = settings.topic_value(key, each)
             try:
-                check_settings({key.removeprefix(settings.TOPIC_PREFIX): value})
+                check_settings({key.removeprefix(TOPIC_PREFIX): value})
             except PenstockError as error:
                 problems.append(f"{key} (from {each.source}): {error}")
     return problems
@@ -76,7 +78,7 @@ def _topic_problems(given: Mapping[str, Given]) -> list[str]:
 def _directory_problems(given: Mapping[str, Given]) -> list[str]:
     """Whether a broker could use, or make, the data directory."""
     each = given.get("data_dir")
-    path = Path(str(each.value)) if each is not None else settings.Config().data_dir
+    path = Path(str(each.value)) if each is not None else Config().data_dir
     what = f"data_dir = {str(path)!r} (from {each.source if each is not None else settings.DEFAULT_SOURCE})"
     if path.exists() and not path.is_dir():
         return [f"{what} is a file; name a directory"]
@@ -141,7 +143,7 @@ def _show_topic_settings(found: list[settings.Effective], output: str) -> None:
     given = {each.key: each for each in found}
     rows: list[dict[str, Any]] = []
     for setting in SETTINGS.values():
-        here = given.get(settings.TOPIC_PREFIX + setting.name)
+        here = given.get(TOPIC_PREFIX + setting.name)
         rows.append(
             {
                 "name": setting.name,

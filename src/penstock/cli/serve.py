@@ -22,8 +22,10 @@ from penstock.errors import StartupError
 from penstock.observe import logs
 from penstock.observe.stall import StallMonitor
 from penstock.observe.stats import Stats
-from penstock.server import config as settings
+from penstock.server import config_loading
+from penstock.server.config import Address, Config
 from penstock.server.config_layers import Given, read_assignments
+from penstock.server.config_table import SETTINGS, TOPIC_PREFIX
 
 if TYPE_CHECKING:
     from penstock.server.broker import Broker
@@ -52,9 +54,9 @@ _FLAGS = {
 
 
 def _format_settings() -> str:
-    width = max(len(setting.key) for setting in settings.SETTINGS)
-    rows = [f"  {setting.key:{width}}  {setting.purpose}" for setting in settings.SETTINGS]
-    rows.append(f"  {settings.TOPIC_PREFIX + '*':{width}}  any topic setting, such as retention.ms or flush")
+    width = max(len(setting.key) for setting in SETTINGS)
+    rows = [f"  {setting.key:{width}}  {setting.purpose}" for setting in SETTINGS]
+    rows.append(f"  {TOPIC_PREFIX + '*':{width}}  any topic setting, such as retention.ms or flush")
     return (
         "\b\n"
         "Settings, as a flag (--set node.id=2), in the environment (PENSTOCK_NODE__ID=2)\n"
@@ -95,7 +97,7 @@ def serve(file: str | None, given: Mapping[str, Given]) -> int:
     os.umask(0o077)  # records are nobody else's business on this machine
     gc.set_threshold(50_000, 20, 50)  # a collection costs every client its length; most objects here die by count
     try:
-        config = settings.load(file=file, flags=given)
+        config = config_loading.load(file=file, flags=given)
     except StartupError as error:
         return _refuse(error)
     logs.configure(config.logging.level, config.logging.format)
@@ -110,7 +112,7 @@ def serve(file: str | None, given: Mapping[str, Given]) -> int:
         return runner.run(_serve(lambda: Broker(config, stats, logs.get_logger("broker")), config, stats, log))
 
 
-async def _serve(make_broker: "Callable[[], Broker]", config: settings.Config, stats: Stats, log: logs.Logger) -> int:
+async def _serve(make_broker: "Callable[[], Broker]", config: Config, stats: Stats, log: logs.Logger) -> int:
     loop = asyncio.get_running_loop()
     told_to_stop = _StopSignal(loop, log)
     try:
@@ -206,9 +208,9 @@ def _refuse(error: StartupError) -> int:
     return EXIT_REFUSED
 
 
-def _announce(broker: "Broker", config: settings.Config) -> None:
-    kafka = str(settings.Address(*broker.kafka_address))
-    http = str(settings.Address(*broker.http_address))
+def _announce(broker: "Broker", config: Config) -> None:
+    kafka = str(Address(*broker.kafka_address))
+    http = str(Address(*broker.http_address))
     lines = [f"ready kafka={kafka} http={http}{broker.cluster_line}"]
     if sys.stdout.isatty():
         lines.append(_format_welcome(kafka, http, config))
@@ -218,7 +220,7 @@ def _announce(broker: "Broker", config: settings.Config) -> None:
         logs.get_logger("serve").warning("nobody reads standard output")
 
 
-def _format_welcome(kafka: str, http: str, config: settings.Config) -> str:
+def _format_welcome(kafka: str, http: str, config: Config) -> str:
     return f"""
 Penstock {__version__}, data in {config.data_dir}. From another terminal:
 

@@ -4,11 +4,15 @@ Owns: the settings and where each came from, the HTTP side door (health, metrics
 log, engine and listeners together. Nothing imports this room but `cli.serve` and `testing`. It never imports
 `cli`.
 
-config_layers.py  where settings are read from: file, environment, flags, each value with its place
-config.py  typed settings: defaults < file < environment < flags, with errors that name key, value and source
+config.py          what a broker can be told, typed, with its defaults
+config_table.py    every setting: how it is read, what is allowed, what it is for
+config_layers.py   where settings are read from: file, environment, flags, each value with its place
+config_loading.py  all of it together: defaults < file < environment < flags; errors name key, value and source
 http.py    health and metrics over HTTP, in the broker's own event loop
 kafka_names.py  the settings under Kafka's names, for its tools
 system_clock.py  the clock port on this machine
 cluster.py  a broker's part in a cluster
+cluster_gauges.py  what is true of that at a scrape
+survey.py  figures that are taken bit by bit: room on the disk, lag of groups
 broker.py  starts, joins and stops the parts
 """

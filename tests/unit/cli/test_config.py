@@ -7,7 +7,7 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.engine.topic_config import SETTINGS as TOPIC_SETTINGS
-from penstock.server.config import SETTINGS
+from penstock.server.config_table import SETTINGS
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StartupError
-from penstock.server import config as settings
-from penstock.server.config import Address, Config, load, parse_address
+from penstock.server import config_loading as settings
+from penstock.server.config import Address, Config
 from penstock.server.config_layers import ConfigError, Given, read_assignments
+from penstock.server.config_loading import load
+from penstock.server.config_table import SETTINGS, parse_address
 
 
 def flag(value: object, name: str = "flag --x") -> Given:
@@ -89,6 +91,8 @@ def test_every_setting_is_reachable_from_every_layer(tmp_path: Path) -> None:
         "limits.max_in_flight_requests": "5",
         "storage.upkeep_ms": "100",
         "storage.compaction_bytes_per_second": "1000000",
+        "storage.scrub_hours": "12",
+        "storage.scrub_bytes_per_second": "1000000",
         "topics.internal_partitions": "4",
         "groups.initial_rebalance_delay_ms": "0",
         "groups.min_session_timeout_ms": "1000",
@@ -102,7 +106,7 @@ def test_every_setting_is_reachable_from_every_layer(tmp_path: Path) -> None:
         "logging.level": "debug",
         "logging.format": "json",
     }
-    assert set(samples) == {setting.key for setting in settings.SETTINGS}
+    assert set(samples) == {setting.key for setting in SETTINGS}
     by_flags = load(env={}, flags={key: flag(value) for key, value in samples.items()})
     by_env = load(env={"PENSTOCK_" + key.upper().replace(".", "__"): value for key, value in samples.items()})
     by_file = load(file=write(tmp_path, "".join(f"{k}: '{v}'\n" for k, v in samples.items())), env={})
