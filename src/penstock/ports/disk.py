@@ -49,6 +49,13 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
 
+    def forget_cached(self, position: int, size: int = 0) -> None:
+        """Let the next read of a range, or of all from `position` on, ask the device for what is not to be written.
+
+        After a failed sync, memory holds bytes the device has never got, and takes them for written.
+        """
+        ...
+
     def close(self) -> None: ...
 
 

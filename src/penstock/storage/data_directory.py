@@ -6,6 +6,7 @@ clean-shutdown              present only between a clean stop and the next start
 meta/                       the embedded metadata store
 logs/{topic}/{partition}/   one log each, with `partition.meta` naming topic id and partition
 logs/~removed/              logs of deleted topics on their way out
+logs/~damaged/              damaged replicas, kept until their partition is in sync again
 """
 
 import errno
@@ -22,6 +23,7 @@ from penstock.storage.checked_file import DamagedFile
 
 FORMAT_VERSION = 1
 _REMOVED = "~removed"  # no topic can have this name
+_DAMAGED = "~damaged"
 _CLEAN_MARK = "clean-shutdown"
 _INCARNATION = ""
 
@@ -103,17 +105,31 @@ class DataDirectory:
             self._disk.sync_dirs([f"{self.path}/logs/{topic}", f"{self.path}/logs"])
         return paths
 
-    def partitions(self) -> list[PartitionDirectory]:
-        """Every partition directory and its owner. Raises `StartupError` when one cannot be told."""
+    def partitions(self, unreadable: dict[tuple[str, int], StartupError] | None = None) -> list[PartitionDirectory]:
+        """Every partition directory and its owner.
+
+        Args:
+            unreadable: gets those whose owner cannot be told, by topic and partition as their place says.
+
+        Raises:
+            StartupError: there is one, and nobody to be told.
+        """
         found = []
         for topic in self._disk.list_dir(f"{self.path}/logs"):
-            if topic == _REMOVED:
+            if topic in (_REMOVED, _DAMAGED):
                 continue
             for name in self._disk.list_dir(f"{self.path}/logs/{topic}"):
-                if name.isdigit():
+                if not name.isdigit():
+                    continue
+                try:
                     owner = self._owner(topic, int(name))
-                    if owner is not None:
-                        found.append(owner)
+                except StartupError as error:
+                    if unreadable is None:
+                        raise
+                    unreadable[topic, int(name)] = error
+                    continue
+                if owner is not None:
+                    found.append(owner)
         return found
 
     def with_records(self, partitions: list[PartitionDirectory]) -> list[PartitionDirectory]:
@@ -175,10 +191,13 @@ class DataDirectory:
     def remove_owned(self, topic: str, topic_id: UUID) -> None:
         """Take the partitions of this very topic out of sight; another one may have its name by now."""
         self.remove_partitions(topic, topic_id, 0)
+        for owner, partition in self.set_aside_before():
+            if owner == topic_id:
+                self.drop_set_aside(topic_id, partition)
 
     def remove_partitions(self, topic: str, topic_id: UUID, first: int) -> None:
         """Take a topic's partitions from `first` on out of sight; `empty_removed` deletes them."""
-        parent, removed = f"{self.path}/logs/{topic}", f"{self.path}/logs/{_REMOVED}"
+        parent = f"{self.path}/logs/{topic}"
         moved = False
         for name in self._disk.list_dir(parent):
             if not name.isdigit() or int(name) < first:
@@ -186,12 +205,45 @@ class DataDirectory:
             owner = self._owner(topic, int(name))
             if owner is not None and owner.topic_id != topic_id:
                 continue
-            self._removals += 1  # an earlier one of this partition may be on its way out still
-            self._disk.rename(f"{parent}/{name}", f"{removed}/{topic_id}-{name}-{self._removals}")
+            self._remove(f"{parent}/{name}", f"{topic_id}-{name}")
             moved = True
         if moved:
             self._disk.sync_dir(parent)
-            self._disk.sync_dir(removed)
+            self._disk.sync_dir(f"{self.path}/logs/{_REMOVED}")
+
+    def remove_partition(self, topic: str, topic_id: UUID, partition: int) -> None:
+        """Take one partition of this very topic out of sight; `empty_removed` deletes it."""
+        owner = self._owner(topic, partition)
+        if owner is not None and owner.topic_id == topic_id:
+            self._remove(owner.path, f"{topic_id}-{partition}")
+            self._disk.sync_dirs([f"{self.path}/logs/{topic}", f"{self.path}/logs/{_REMOVED}"])
+
+    def set_aside(self, topic: str, topic_id: UUID, partition: int) -> None:
+        """Keep a damaged replica where it is not in the way of the one that takes its place."""
+        damaged = f"{self.path}/logs/{_DAMAGED}"
+        self._disk.make_dirs(damaged)
+        name = f"{topic_id}-{partition}"
+        if self._disk.is_dir(f"{damaged}/{name}"):  # the one that took its place: what was acknowledged was not in it
+            self._remove(f"{self.path}/logs/{topic}/{partition}", name)
+        else:
+            self._disk.rename(f"{self.path}/logs/{topic}/{partition}", f"{damaged}/{name}")
+        self._disk.sync_dirs([damaged, f"{self.path}/logs/{_REMOVED}", f"{self.path}/logs/{topic}"])
+
+    def set_aside_before(self) -> set[tuple[UUID, int]]:
+        """Topic id and partition of damaged replicas that are kept."""
+        names = [name.rpartition("-") for name in self._disk.list_dir(f"{self.path}/logs/{_DAMAGED}")]
+        return {(UUID(topic_id), int(partition)) for topic_id, _, partition in names}
+
+    def drop_set_aside(self, topic_id: UUID, partition: int) -> None:
+        """A damaged replica is not needed any more; `empty_removed` deletes it."""
+        name = f"{topic_id}-{partition}"
+        if self._disk.is_dir(f"{self.path}/logs/{_DAMAGED}/{name}"):
+            self._remove(f"{self.path}/logs/{_DAMAGED}/{name}", name)
+            self._disk.sync_dirs([f"{self.path}/logs/{_DAMAGED}", f"{self.path}/logs/{_REMOVED}"])
+
+    def _remove(self, path: str, name: str) -> None:
+        self._removals += 1  # an earlier one of this partition may be on its way out still
+        self._disk.rename(path, f"{self.path}/logs/{_REMOVED}/{name}-{self._removals}")
 
     def empty_removed(self) -> None:
         for name in self._disk.list_dir(f"{self.path}/logs/{_REMOVED}"):

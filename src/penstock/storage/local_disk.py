@@ -90,6 +90,9 @@ class LocalFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
 
+    def forget_cached(self, position: int, size: int = 0) -> None:
+        os.posix_fadvise(self._fd, position, size, os.POSIX_FADV_DONTNEED)
+
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:

@@ -60,8 +60,20 @@ class FileNode:
         self.sizes = [len(self.durable)]
 
     def lose_dirty_pages(self) -> None:
-        """A failed sync: the kernel marks the pages clean although they never reached the device."""
+        """A failed sync: the kernel marks the pages clean although they never reached the device.
+
+        They are read from memory until it is needed for something else, or `forget_clean_pages`.
+        """
         self.dirty.clear()
+
+    def forget_clean_pages(self, position: int, size: int) -> None:
+        """What is not dirty in a range, or from `position` on if its size is 0, is as the device has it."""
+        last = min(position + size, len(self.content)) if size else len(self.content)
+        for page in range(position // PAGE, -(-last // PAGE)):
+            if page not in self.dirty:
+                at = page * PAGE
+                end = min(at + PAGE, len(self.content))
+                self.content[at:end] = bytes(self.durable[at:end]).ljust(end - at, b"\0")
 
     def after_power_cut(self, random: Random) -> bytes:
         left = bytearray(self.durable)
@@ -211,6 +223,12 @@ class DiskTree:
             raise os_error(errno.ENOTDIR, target)
         self.change((from_directory, from_name, None), (to_directory, to_name, node))
 
+    def put(self, path: str, node: Node | None) -> None:
+        """Have something else at a path, durably; None takes away what is there."""
+        directory, name = self.parent(path)
+        self.change((directory, name, node))
+        self.sync_directory(directory)
+
     def removals(self, path: str) -> list[tuple[DirectoryNode, str]]:
         """The steps that take a tree away, leaves first."""
         directory, name = self.parent(path)
@@ -235,6 +253,10 @@ class DiskTree:
     def pending_in(self, directory: DirectoryNode) -> int:
         return sum(change.touches({id(directory)}) for change in self.pending)
 
+    def paths(self) -> Iterator[str]:
+        """Of all files."""
+        yield from _paths(self.root, "")
+
     def used_bytes(self) -> int:
         return sum(len(node.content) for node in _files(self.root))
 
@@ -255,6 +277,16 @@ class DiskTree:
                 left_to_keep[key] -= 1
             change.apply_durably()
         return DiskTree(_survivor(self.root, random))
+
+
+def copied(node: Node) -> Node:
+    """The same as the running process sees it, all of it durable."""
+    if isinstance(node, FileNode):
+        return FileNode(bytes(node.content))
+    copy = DirectoryNode()
+    for name, inner in node.names.items():
+        copy.names[name] = copy.durable[name] = copied(inner)
+    return copy
 
 
 def split(path: str) -> list[str]:
@@ -279,6 +311,14 @@ def _files(directory: DirectoryNode) -> Iterator[FileNode]:
             yield node
         else:
             yield from _files(node)
+
+
+def _paths(directory: DirectoryNode, above: str) -> Iterator[str]:
+    for name, node in directory.names.items():
+        if isinstance(node, FileNode):
+            yield f"{above}/{name}"
+        else:
+            yield from _paths(node, f"{above}/{name}")
 
 
 def _survivor(directory: DirectoryNode, random: Random) -> DirectoryNode:

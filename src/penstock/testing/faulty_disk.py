@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 from typing_extensions import Buffer
 
 from penstock.ports.disk import DirectoryLock, File, Space
-from penstock.testing.disk_tree import DirectoryNode, DiskTree, FileNode, os_error
+from penstock.testing.disk_tree import DirectoryNode, DiskTree, FileNode, copied, os_error
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,6 +77,9 @@ class FaultyFile:
     def truncate(self, size: int) -> None:
         node = self.node()
         self._disk._change("truncate", lambda: node.truncate(size), self._path)
+
+    def forget_cached(self, position: int, size: int = 0) -> None:
+        self.node().forget_clean_pages(position, size)
 
     def close(self) -> None:
         self._disk._check_alive()
@@ -300,6 +303,31 @@ class FaultyDisk:
         node.content[position] ^= mask
         if position < len(node.durable):
             node.durable[position] ^= mask
+
+    def backup(self) -> "FaultyDisk":
+        """Another device with what this one holds now."""
+        root = copied(self._tree.root)
+        assert isinstance(root, DirectoryNode)
+        return self._next_incarnation(DiskTree(root))
+
+    def restore(self, path: str, backup: "FaultyDisk") -> None:
+        """Put a file or directory back as a backup has it."""
+        node = backup._tree.find(path)
+        if node is None:
+            raise os_error(errno.ENOENT, path)
+        self._tree.make_dirs(path.rpartition("/")[0])
+        self._tree.put(path, copied(node))
+
+    def lose(self, path: str) -> None:
+        """Take a file or directory away, as if it had never been there."""
+        self._tree.put(path, None)
+
+    def files(self) -> list[str]:
+        """The paths of all files."""
+        return sorted(self._tree.paths())
+
+    def size_of(self, path: str) -> int:
+        return len(self._tree.file(path).content)
 
     def read_durable(self, path: str) -> bytes:
         """What a power cut leaves for certain. Raises `FileNotFoundError` if the name itself might go."""

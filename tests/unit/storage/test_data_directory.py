@@ -89,3 +89,82 @@ def test_the_clean_mark_is_good_for_one_start(disk: FaultyDisk, directory: DataD
     last = DataDirectory(again._disk.after_power_cut(), "data")  # type: ignore[attr-defined]
     last.open()
     assert last.take_clean_mark() is None, "a mark that comes back would call a crash a clean stop"
+
+
+# --- one partition goes, or is set aside
+
+
+def write(disk: FaultyDisk, path: str, data: bytes) -> None:
+    file = disk.open(path, create=True)
+    file.write_at(data, 0)
+    disk.sync_files([file])
+    disk.sync_dir(path.rpartition("/")[0])
+
+
+def in_logs(disk: FaultyDisk) -> list[str]:
+    return [path.split("/logs/")[1] for path in disk.files() if "/logs/" in path]
+
+
+def test_one_partition_is_removed_and_the_others_stay(disk: FaultyDisk, directory: DataDirectory) -> None:
+    directory.create_partitions("a", ONE, [0, 1])
+    directory.remove_partition("a", TWO, 0)
+    assert [one.partition for one in directory.partitions()] == [0, 1], "another topic's was removed"
+    directory.remove_partition("a", ONE, 0)
+    directory.remove_partition("a", ONE, 0)  # harmless
+    assert [one.partition for one in directory.partitions()] == [1]
+    again = DataDirectory(disk.after_power_cut(), "data")
+    again.open()
+    assert [one.partition for one in again.partitions()] == [1]
+    again.empty_removed()
+
+
+def test_a_removed_partition_that_comes_and_goes_again_is_emptied(disk: FaultyDisk, directory: DataDirectory) -> None:
+    for _ in range(3):
+        directory.create_partitions("a", ONE, [0])
+        directory.remove_partition("a", ONE, 0)
+    directory.empty_removed()
+    assert in_logs(disk) == []
+
+
+def test_a_damaged_replica_is_kept_out_of_the_way(disk: FaultyDisk, directory: DataDirectory) -> None:
+    directory.create_partitions("a", ONE, [0])
+    write(disk, "data/logs/a/0/rotten", b"as it was found")
+    directory.set_aside("a", ONE, 0)
+    assert directory.partitions() == []
+    directory.create_partitions("a", ONE, [0])
+    after = disk.after_power_cut()
+    again = DataDirectory(after, "data")
+    again.open()
+    assert again.set_aside_before() == {(ONE, 0)}
+    assert [one.partition for one in again.partitions()] == [0]
+    assert after.read_durable(f"data/logs/~damaged/{ONE}-0/rotten") == b"as it was found"
+
+
+def test_of_two_damaged_replicas_the_first_is_kept(disk: FaultyDisk, directory: DataDirectory) -> None:
+    """What takes its place was empty to begin with: it never had more."""
+    directory.create_partitions("a", ONE, [0])
+    write(disk, "data/logs/a/0/rotten", b"first")
+    directory.set_aside("a", ONE, 0)
+    directory.create_partitions("a", ONE, [0])
+    write(disk, "data/logs/a/0/rotten", b"second")
+    directory.set_aside("a", ONE, 0)
+    directory.empty_removed()
+    assert [name for name in in_logs(disk) if name.endswith("rotten")] == [f"~damaged/{ONE}-0/rotten"]
+    assert disk.read_durable(f"data/logs/~damaged/{ONE}-0/rotten") == b"first"
+
+
+def test_what_was_set_aside_goes_when_it_is_not_needed_or_its_topic_goes(
+    disk: FaultyDisk, directory: DataDirectory
+) -> None:
+    for index in (0, 1):
+        directory.create_partitions("a", ONE, [index])
+        directory.set_aside("a", ONE, index)
+    directory.drop_set_aside(ONE, 0)
+    directory.drop_set_aside(ONE, 0)  # harmless
+    assert directory.set_aside_before() == {(ONE, 1)}
+    directory.remove_owned("a", TWO)
+    assert directory.set_aside_before() == {(ONE, 1)}
+    directory.remove_owned("a", ONE)
+    assert directory.set_aside_before() == set()
+    directory.empty_removed()
+    assert in_logs(disk) == []

@@ -1,7 +1,9 @@
 """From a directory to a log: whole after a crash, the tail alone is read, and nothing durable goes without a word."""
 
+import errno
+
 import pytest
-from tests.simulated_broker import HUGE, batch_of, small_blocks, virtual
+from tests.simulated_broker import HUGE, batch_of, small_blocks, virtual, wait_for
 from tests.simulated_log import DIRECTORY, Bench, contents, copy_disk, open_log
 
 from penstock.errors import Code, PenstockError
@@ -321,3 +323,67 @@ async def test_leftovers_of_interrupted_saves_go() -> None:
     again = await open_log(disk, SMALL, epoch=1)
     assert "state.tmp" not in disk.list_dir(DIRECTORY)
     assert await values(again) == numbers(2)
+
+
+# --- after a sync has failed
+
+
+@virtual
+async def test_what_a_failed_sync_left_in_memory_is_cut_off_and_not_trusted() -> None:
+    """The kernel goes on showing pages that it could not write; a broker that stopped over it must not believe it."""
+    bench = await written(3, options=LogOptions())
+    bench.disk.fail("sync_files", errno.EIO)
+    bench.append([b"3" + b"." * 200])
+    await wait_for(lambda: bench.failures)
+    assert bench.log.visible_end == 3
+    disk = bench.disk.abandon()  # the process ends, the machine does not
+    path = bench.log.active.path
+    assert disk.open(path).size() > bench.log.active.checkpointed
+    again = await open_log(disk, epoch=1)
+    assert again.log.end_offset == 3
+    assert again.recovered.cut_bytes > 0
+    assert await values(again) == numbers(3)
+    await again.write(b"3")
+    after = await open_log(again.disk.after_power_cut(), epoch=2)
+    assert await values(after) == numbers(4), "what was acknowledged after the start is gone with the power"
+
+
+@virtual
+async def test_dirty_pages_of_a_killed_process_are_still_read() -> None:
+    """Nothing failed: what the kernel has it will write, and recovery syncs it."""
+    bench = await written(3, options=LogOptions())
+    bench.append([b"3" + b"." * 200])
+    again = await open_log(bench.disk.abandon(), epoch=1)
+    assert again.log.end_offset == 4
+    after = await open_log(again.disk.after_power_cut(), epoch=2)
+    assert await values(after) == numbers(4)
+
+
+# --- damage
+
+
+@virtual
+async def test_what_no_crash_leaves_is_told_apart_from_what_one_does() -> None:
+    bench = await written(12)
+    crashed = await open_log(bench.disk.after_power_cut(), SMALL, epoch=1)
+    assert crashed.recovered.damage == ""
+    disk = copy_disk(crashed.disk.abandon())
+    sealed = next(segment for segment in crashed.log.segments if segment.sealed)
+    disk.flip_byte(sealed.index_path, 20)
+    disk.flip_byte(sealed.path, sealed.size // 2)
+    damaged = await open_log(disk, SMALL, epoch=2)
+    assert sealed.path in damaged.recovered.damage
+    assert damaged.recovered.damage in damaged.recovered.notes
+
+
+@virtual
+async def test_a_first_segment_that_is_gone_is_damage_and_not_retention() -> None:
+    bench = await written(12)
+    disk = copy_disk(bench.disk.abandon())
+    first, second = bench.log.segments[:2]
+    for path in (first.path, first.index_path):
+        if disk.exists(path):
+            disk.unlink(path)
+    damaged = await open_log(disk, SMALL, epoch=1)
+    assert damaged.log.log_start == second.base
+    assert f"begins at offset {second.base}" in damaged.recovered.damage

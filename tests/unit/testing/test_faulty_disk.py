@@ -457,3 +457,38 @@ def test_a_disk_that_lies_says_synced_and_loses_it_with_the_power() -> None:
     assert survivor.lies  # a new process does not make the device honest
     assert survivor.open("/f").read_at(8, 0) == b"promised"
     assert not survivor.after_power_cut().lies
+
+
+def test_a_backup_has_what_there_was_and_puts_it_back() -> None:
+    disk = disk_with_file(1, b"old", durable=False)
+    backup = disk.backup()
+    disk.open("/d/f").write_at(b"new", 0)
+    disk.open("/d/g", create=True)
+    assert content_of(backup, "/d/f") == b"old"
+    disk.restore("/d", backup)
+    assert disk.files() == ["/d/f"]
+    assert disk.read_durable("/d/f") == b"old"
+    disk.open("/d/f").write_at(b"NEW", 0)
+    assert content_of(backup, "/d/f") == b"old", "what was put back is still the backup's"
+    with pytest.raises(FileNotFoundError):
+        disk.restore("/d/g", backup)
+
+
+def test_what_is_lost_stays_lost() -> None:
+    disk = disk_with_file(1, b"abc")
+    disk.lose("/d")
+    assert disk.files() == []
+    assert disk.after_power_cut().files() == []
+
+
+def test_a_failed_sync_shows_what_it_lost_until_it_is_forgotten() -> None:
+    disk = disk_with_file(1, b"abc")
+    disk.open("/d/f").write_at(b"XYZ", 0)
+    disk.fail("sync_files", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        disk.sync_files([disk.open("/d/f")])
+    disk = disk.abandon()
+    file = disk.open("/d/f")
+    assert file.read_at(3, 0) == b"XYZ"
+    file.forget_cached(0)
+    assert file.read_at(3, 0) == b"abc"

@@ -4,6 +4,7 @@ A segment may be replaced by compaction meanwhile. It was given its own file and
 whatever was opened by name is used only if the segment still has none of its own.
 """
 
+import errno
 from typing import TYPE_CHECKING
 
 from penstock.errors import Code, PenstockError
@@ -39,7 +40,14 @@ def prepare(log: "Log", segment: Segment, offset: int, max_bytes: int) -> tuple[
     except PenstockError as error:
         if error.code is Code.CORRUPT_LOG:
             log.shelf.stats.corrupt_blocks += 1
+            log.damage = error
         raise
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        log.shelf.stats.corrupt_blocks += 1
+        log.damage = segment.damaged(start, "cannot be read")
+        raise log.damage from error
     return card, file, good
 
 
@@ -75,7 +83,8 @@ def _load_card(log: "Log", segment: Segment) -> Card:
         result = scan(file, segment.size, 0, segment.base, log.state.epochs, found, gaps_to)
         if result.problem or (result.next_offset != segment.next_offset and segment.next_offset > gaps_to):
             problem = result.problem or "a batch is missing"
-            raise segment.damaged(result.position, f"lost its card, and {problem}") from None
+            log.damage = segment.damaged(result.position, f"lost its card, and {problem}")
+            raise log.damage from None
         card.next_offset = segment.next_offset
         return card  # in memory only: several readers may be here at once
 

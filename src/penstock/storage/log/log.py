@@ -33,6 +33,7 @@ from penstock.storage.log.transactions import AbortedTransaction, EndedTransacti
 from penstock.tasks import Tasks
 
 _RECENT_BYTES = 64 << 20  # this far behind the end of the active segment, pages are taken to be in memory
+_ANY_EPOCH = (1 << 31) - 1
 _LARGEST_SEGMENT = (1 << 32) - (1 << 28)  # positions are 32 bits in the index
 _LARGEST_SPAN = (1 << 32) - 1  # and so are offsets; one batch may claim 2**31 of them
 _ROLL_SPAN = 1 << 30
@@ -74,6 +75,7 @@ class Log:
         "closed",
         "commit_wanted",
         "committed_end",
+        "damage",
         "directory",
         "durable_end",
         "durable_position",
@@ -86,6 +88,7 @@ class Log:
         "on_rolled",
         "on_visible",
         "options",
+        "out_of_room",
         "saved_changes",
         "segments",
         "state",
@@ -119,6 +122,10 @@ class Log:
         self.on_rolled: Callable[[], None] = _nothing
         self.commit_wanted = False
         self.closed = False
+        self.out_of_room = False
+        """Whether an append found no room; whoever acts on it says that it has."""
+        self.damage: PenstockError | None = None
+        """Why some of it is refused when read, once that was found out."""
         self.state_changes = int(state.unsaved)
         """How often what a copy brought made it necessary to save the state; up to `saved_changes` that was done."""
         self.saved_changes = 0
@@ -213,12 +220,15 @@ class Log:
         """Whether what was copied is not safe yet although it is synced: recovery would cut it off."""
         return self.saved_changes < self.state_changes
 
-    def append_copied(self, data: memoryview) -> None:
+    def append_copied(self, data: memoryview, newest_epoch: int = _ANY_EPOCH) -> None:
         """Write batches of the leader's log at the end, offsets and epochs as they are there.
 
         What is known of epochs, producers and transactions goes on as it did where they were first appended. If an
         epoch began, or offsets are missing because the leader has compacted them away, the state must be saved before
         what was written counts: `must_save`.
+
+        Args:
+            newest_epoch: that of the leader; no batch of its can be of a later one.
 
         Raises:
             PenstockError: CORRUPT_BATCH, with everything before the bad batch appended; STORAGE_FULL.
@@ -227,7 +237,7 @@ class Log:
             raise PenstockError(Code.NOT_AVAILABLE, f"{self.name} is closed")
         position, begun = 0, False
         while position < len(data):
-            header, batch = self._copied_batch(data, position, begun)
+            header, batch = self._copied_batch(data, position, begun, newest_epoch)
             position += len(batch)
             if header.last_offset < self.end_offset:
                 continue  # the leader sends whole batches, and this one is here
@@ -241,7 +251,9 @@ class Log:
             self._note_copied(header, batch, now_ms)
             self._appended(self.segments[-1], len(batch), header.record_count)
 
-    def _copied_batch(self, data: memoryview, position: int, begun: bool) -> tuple[Header, memoryview]:
+    def _copied_batch(
+        self, data: memoryview, position: int, begun: bool, newest_epoch: int
+    ) -> tuple[Header, memoryview]:
         """The batch at a position; `begun` says that one before it was new, so that this one must be."""
         why = "is cut short"
         if len(data) - position >= HEADER_BYTES:
@@ -260,6 +272,8 @@ class Log:
                 )
             elif header.last_offset >= self.end_offset and header.leader_epoch < self.state.epochs.latest:
                 why = f"is of epoch {header.leader_epoch}, older than {self.state.epochs.latest} before it"
+            elif header.leader_epoch > newest_epoch:
+                why = f"is of epoch {header.leader_epoch}, later than its leader's, {newest_epoch}"
             elif not crc_matches(batch, header):
                 why = "does not match its CRC-32C"
             else:
@@ -367,6 +381,7 @@ class Log:
 
     def _write_failed(self, error: OSError) -> PenstockError:
         if is_shortage(error):
+            self.out_of_room = True
             # Part of the batch may be on disk past the end; the next append overwrites it, recovery would cut it.
             return PenstockError(
                 Code.STORAGE_FULL,
@@ -593,7 +608,8 @@ class Log:
             except FileNotFoundError:
                 if offset < max(self.log_start, self.first_offset):
                     raise self._out_of_range(offset) from None  # retention was quicker
-                raise segment.damaged(0, "is missing") from None
+                self.damage = segment.damaged(0, "is missing")
+                raise self.damage from None
             if segment.card is None:
                 segment.card = card
             if segment.file is None:

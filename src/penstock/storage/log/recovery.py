@@ -11,7 +11,8 @@ What a crash may leave, and what is done about it:
 What no crash leaves is damage: a sealed segment or a checkpointed prefix that does not match, a missing file. Damaged
 ranges are refused when read and named in the log; nothing is deleted or cut there.
 
-Only what lies behind the last checkpoint is read: the tail, not the log.
+Only what lies behind the last checkpoint is read: the tail, not the log. It is read from the device, not from memory:
+a broker stops when a sync fails, and the kernel goes on showing what it could not write.
 """
 
 from dataclasses import dataclass, field
@@ -48,6 +49,8 @@ class Recovered:
     cut_bytes: int = 0
     notes: list[str] = field(default_factory=list)
     """What an operator should read."""
+    damage: str = ""
+    """What no crash leaves, if there is such a thing: offsets that are missing, or refused when read."""
 
 
 class _Recovery:
@@ -75,7 +78,9 @@ class _Recovery:
                     self._refuse_loss(segment.next_offset)
                     self._set_aside(names[at + 1 :])
                     break
-                self._note(f"{segment.path} ends before offset {segment.next_offset}, the next begins at {following}")
+                self._damaged(
+                    f"{segment.path} ends before offset {segment.next_offset}, the next begins at {following}"
+                )
         else:
             if names:
                 self.out.segments.append(self._open_last(names[-1]))
@@ -84,7 +89,10 @@ class _Recovery:
         self._reopen_last()
         end = self.out.segments[-1].next_offset
         self._refuse_loss(end)
-        self.out.state.log_start = max(self.out.state.log_start, self.out.segments[0].base)
+        begin = self.out.segments[0].base
+        if self.state_known and begin > self.out.state.log_start:
+            self._damaged(f"{self.directory} begins at offset {begin}, but {self.out.state.log_start} was to be kept")
+        self.out.state.log_start = max(self.out.state.log_start, begin)
         self._rebuild_producers(end)
         if not self.state_known and self.options.compact:
             self.out.state.gaps_to = self.out.segments[-1].base  # as far as it may have been compacted
@@ -179,7 +187,7 @@ class _Recovery:
             self._note(f"{segment.path}: {problem} at byte {card.size}; what follows is cut off")
             self._cut(segment, file, card)
         elif problem:
-            self._note(f"{segment.path}: {problem} at byte {card.size}; offsets from {card.next_offset} are refused")
+            self._damaged(f"{segment.path}: {problem} at byte {card.size}; offsets from {card.next_offset} are refused")
         segment.take_card(card)
         if sealed or (not problem and card.next_offset == next_base):
             self.disk.sync_files([file])
@@ -249,6 +257,7 @@ class _Recovery:
     ) -> tuple[Card, File, str | None]:
         card = card if card is not None else Card(segment.base, self._open_before(segment.base))
         file = self.disk.open(segment.path)
+        file.forget_cached(card.size)  # a sync may have failed: what counts is what the device has
         size = file.size()
         interval = self.options.index_interval_bytes
 
@@ -376,6 +385,10 @@ class _Recovery:
 
     def _note(self, text: str) -> None:
         self.out.notes.append(text)
+
+    def _damaged(self, text: str) -> None:
+        self._note(text)
+        self.out.damage = self.out.damage or text
 
 
 def recover(disk: Disk, directory: str, options: LogOptions, now_ms: int, expected_end: int | None = None) -> Recovered:

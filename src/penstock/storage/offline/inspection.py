@@ -18,6 +18,7 @@ from penstock.storage.offline.partition_report import PartitionReport
 from penstock.storage.offline.segment_files import segment_names
 
 REMOVED = "~removed"
+DAMAGED = "~damaged"
 _NEWEST_ANY = 0xFFFF
 _KNOWN = frozenset({"format", "clean-shutdown", ".lock", "meta", "logs"})
 
@@ -59,7 +60,7 @@ def find_owners(disk: Disk, path: str, topics: Iterable[str] = ()) -> list[Owner
     wanted = frozenset(topics)
     found = []
     for topic in disk.list_dir(f"{path}/logs"):
-        if topic == REMOVED or (wanted and topic not in wanted) or not disk.is_dir(f"{path}/logs/{topic}"):
+        if topic in (REMOVED, DAMAGED) or (wanted and topic not in wanted) or not disk.is_dir(f"{path}/logs/{topic}"):
             continue
         numbers = [name for name in disk.list_dir(f"{path}/logs/{topic}") if name.isdigit()]
         found += [_owner(disk, topic, int(name), f"{path}/logs/{topic}/{name}") for name in sorted(numbers, key=int)]
