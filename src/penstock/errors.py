@@ -37,6 +37,12 @@ class Code(StrEnum):
     TIMED_OUT = "timed_out"
     LIMIT_EXCEEDED = "limit_exceeded"
     NOT_ALLOWED = "not_allowed"
+    # --- operators
+    NO_REASSIGNMENT = "no_reassignment"
+    ELECTION_NOT_NEEDED = "election_not_needed"
+    PREFERRED_LEADER_NOT_AVAILABLE = "preferred_leader_not_available"
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = "eligible_leaders_not_available"
+    UNKNOWN_BROKER = "unknown_broker"
     # --- coordinators
     COORDINATOR_LOADING = "coordinator_loading"
     COORDINATOR_NOT_AVAILABLE = "coordinator_not_available"

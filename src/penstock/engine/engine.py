@@ -18,6 +18,7 @@ from penstock.engine.opener import Opener
 from penstock.engine.partition import Partition
 from penstock.engine.producer_ids import ProducerIds
 from penstock.engine.replicas import Replicas
+from penstock.engine.scrubber import Scrubber
 from penstock.engine.steady_clock import SteadyClock
 from penstock.engine.topic_config import check_settings, tidy_settings
 from penstock.engine.topics import Topic, Topics
@@ -49,6 +50,7 @@ class Engine:
         internal_partitions: of each internal topic, when it is created.
         compactor: who compacts logs; on the disk's own threads if not given.
         compaction_bytes_per_second: what that may read and write; 0 is no limit.
+        scrub_s: how often sealed segments are read again to look for rot, at so many bytes a second.
         node_id: which broker this is.
     """
 
@@ -70,6 +72,8 @@ class Engine:
         transaction_limits: TransactionLimits | None = None,
         compactor: Compactor | None = None,
         compaction_bytes_per_second: int = 0,
+        scrub_s: float = 24 * 3600.0,
+        scrub_bytes_per_second: int = 16 << 20,
         node_id: int = 1,
     ) -> None:
         self._disk = disk
@@ -119,6 +123,8 @@ class Engine:
             compaction, caretaker.steady_now_ms, self.replicas.open_logs, upkeep_ms, self._compacted
         )
 
+        self._scrubber = Scrubber(disk, clock, stats, self.replicas.open_logs, scrub_s, scrub_bytes_per_second)
+
     # --- life
 
     async def start(self, load: Callable[[], Awaitable[str]] | None = None) -> None:
@@ -132,6 +138,7 @@ class Engine:
         self.cluster_id = await (load or self._local.load)()
         self._tasks.spawn(self.replicas.caretaker.run(), "upkeep")
         self._tasks.spawn(self._cleaner.run(), "compaction")
+        self._tasks.spawn(self._scrubber.run(), "look for rot")
         for shards in (self.groups.shards, self.transactions.shards):
             topic = self.topics.get(shards.topic)
             if topic is not None:

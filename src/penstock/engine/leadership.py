@@ -16,7 +16,7 @@ UNKNOWN = -1
 class Follower:
     """One follower; everything of this epoch only."""
 
-    __slots__ = ("_fetched_at", "_leader_end", "broker_id", "caught_up_at", "end", "incarnation")
+    __slots__ = ("_leader_end", "broker_id", "caught_up_at", "end", "fetched_at", "incarnation")
 
     def __init__(self, broker_id: int, now: float) -> None:
         self.broker_id = broker_id
@@ -24,7 +24,7 @@ class Follower:
         self.end = UNKNOWN
         """Everything below it is where `acks=all` wants it on this follower."""
         self.caught_up_at = now
-        self._fetched_at = now
+        self.fetched_at = now
         self._leader_end = 1 << 62
 
     def fetched(self, offset: int, incarnation: int, leader_end: int, now: float) -> None:
@@ -32,10 +32,10 @@ class Follower:
         if offset >= leader_end:
             self.caught_up_at = now
         elif offset >= self._leader_end:
-            self.caught_up_at = self._fetched_at  # it had everything when it asked the time before
+            self.caught_up_at = self.fetched_at  # it had everything when it asked the time before
         self.end = offset
         self.incarnation = incarnation
-        self._fetched_at = now
+        self.fetched_at = now
         self._leader_end = leader_end
 
 
@@ -99,6 +99,10 @@ class Leadership:
             return False
         follower.fetched(offset, incarnation, leader_end, now)
         return True
+
+    def is_deaf(self, since: float) -> bool:
+        """Whether one that is in sync has not asked for anything since then: nothing can be committed without it."""
+        return any(follower.fetched_at < since for follower in self._counted)
 
     def follower(self, broker_id: int) -> Follower | None:
         return self._followers.get(broker_id)

@@ -104,6 +104,9 @@ class Opener:
         refused = self._refused.get((partition, header.producer_id))
         if refused is None:
             return
+        if partition.opened().state.producers.get(header.producer_id) is not None:
+            del self._refused[partition, header.producer_id]  # the log finds what is missing by itself
+            return
         epoch, sequence = refused
         if header.producer_epoch == epoch and header.base_sequence > sequence:
             raise PenstockError(

@@ -23,6 +23,8 @@ from penstock.storage.log.transactions import AbortedTransaction
 
 ACKS_ALL = -1
 _MOST_GUARDS = 10_000
+_CUT_OFF_S = 3.0
+"""Followers ask twice a second at least."""
 
 
 class EpochEnd(NamedTuple):
@@ -45,6 +47,8 @@ class Partition:
         "guards",
         "high_watermark",
         "index",
+        "is_cut_off",
+        "is_damaged",
         "leader_epoch",
         "led",
         "log",
@@ -78,6 +82,10 @@ class Partition:
         self.log: Log | None = None
         self.led: Log | None = None
         self.offline: PenstockError | None = None
+        self.is_cut_off = False
+        """Whether this broker leads, as far as it knows, but can commit nothing; another may have been elected."""
+        self.is_damaged = False
+        """Whether this replica lacks what it should have, so that it may only be made anew from another one."""
         """Why this partition cannot be used, while the others can."""
         self.waiting_producers: set[int] = set()
         """Producers with a batch that is being opened, or waits for something; see `opener`."""
@@ -112,6 +120,11 @@ class Partition:
         self.high_watermark = max(self.high_watermark, min(high_watermark, log.end_offset), log.log_start)
         self._note_committed(log)
 
+    def hold_nothing(self) -> None:
+        """This replica is made anew: nothing of what it had counts."""
+        self.offline, self.is_damaged = None, False
+        self.high_watermark = 0
+
     def lead(self, state: PartitionState) -> None:
         """Lead from now on. The epoch must have been noted in the log, durably: it begins at the log's end."""
         log = self.opened()
@@ -119,7 +132,7 @@ class Partition:
         self._joining = ()
         self._leadership = Leadership(self._node_id, log.end_offset)
         self._use_members()
-        log.follows = False
+        log.follows, log.out_of_room, self.is_cut_off = False, False, False
         log.on_visible = self._advance
         self.led = log
         self._note_committed(log)
@@ -128,7 +141,7 @@ class Partition:
     def follow(self, state: PartitionState) -> None:
         """Lead no more, or not yet: another broker does, or nobody."""
         was_led = self.led is not None
-        self.led, self._leadership, self._joining = None, None, ()
+        self.led, self._leadership, self._joining, self.is_cut_off = None, None, (), False
         self.state, self.leader_epoch = state, state.leader_epoch
         if self.log is not None:
             self.log.follows = True
@@ -154,9 +167,15 @@ class Partition:
         assert self._leadership is not None and self.log is not None
         state = self.state
         self.log.on_appended = self.waiters.appended if len(state.replicas) > 1 else _nothing
-        least = self.config.least_in_sync(len(state.replicas))
+        least = self.config.least_in_sync(state.width)
         waiting = (*state.elr, *state.last)
         self._leadership.use(state.replicas, state.isr, self._joining, waiting, least, self._clock.monotonic())
+
+    @property
+    def is_moving_here(self) -> bool:
+        """Whether this replica is made because the partition moves here, and not in sync yet."""
+        state = self.state
+        return self._node_id in state.target and self._node_id not in (*state.isr, *state.origin)
 
     @property
     def is_elsewhere(self) -> bool:
@@ -246,9 +265,11 @@ class Partition:
     def check_in_sync(self) -> None:
         """Whether what is appended now could be acknowledged to who wants it safe. Raises NOT_ENOUGH_REPLICAS."""
         leadership = self._leadership
+        if self.is_cut_off:
+            raise self._cut_off()
         if leadership is not None and not leadership.enough:
             state = self.state
-            least = self.config.least_in_sync(len(state.replicas))
+            least = self.config.least_in_sync(state.width)
             raise PenstockError(
                 Code.NOT_ENOUGH_REPLICAS,
                 f"{self.name} has {len(state.isr)} of {len(state.replicas)} replicas in sync; {least} are needed",
@@ -327,8 +348,18 @@ class Partition:
         return self.leading().aborted_in(offset, data, self.stable_offset)
 
     def look_again(self) -> None:
-        """Something that held the high watermark may be over: the lease holds again."""
+        """Called now and then: the lease may hold again, or followers may be silent while it does not."""
         self._advance()
+        leadership = self._leadership
+        since = self._clock.monotonic() - _CUT_OFF_S
+        self.is_cut_off = leadership is not None and not self.may_decide_alone() and leadership.is_deaf(since)
+        if self.is_cut_off:
+            self.waiters.fail_acks(self._cut_off())  # so that clients look for another leader, and not wait here
+
+    def _cut_off(self) -> PenstockError:
+        return PenstockError(
+            Code.NOT_LEADER, f"{self.name}: this broker is cut off from its followers, and another may lead by now"
+        )
 
     def _advance(self) -> None:
         """Move the high watermark as far as everything is where it was promised to be."""

@@ -5,9 +5,11 @@ that was acknowledged. `elr` members (KIP-966) left `isr` when it fell below the
 nothing was acknowledged since, so they hold everything too. `last` are those of both that started uncleanly when too
 few others were there; see `cluster/election.py` for what becomes of them. While there are any of either, nothing new
 may be acknowledged.
+
+A partition that moves to other brokers has all of them in `replicas`, old and new, until those of `target` are in sync.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import orjson
@@ -26,6 +28,12 @@ class PartitionState:
     last: tuple[int, ...] = ()
     revision: int = 0
     """Of its key in the metadata store; rises with every change, and is what a change must expect."""
+    target: tuple[int, ...] = ()
+    """Who shall hold it, while it moves."""
+    origin: tuple[int, ...] = ()
+    """Who held it before it moved; the target of a move that is taken back."""
+    forced_epoch: int = -1
+    """The last epoch whose leader an operator chose although it may lack what was acknowledged; -1 if none did."""
 
     def encode(self) -> bytes:
         return orjson.dumps(
@@ -36,6 +44,8 @@ class PartitionState:
                 "leader_epoch": self.leader_epoch,
                 "elr": self.elr,
                 "last": self.last,
+                **({"target": self.target, "origin": self.origin} if self.target else {}),
+                **({"forced_epoch": self.forced_epoch} if self.forced_epoch >= 0 else {}),
             }
         )
 
@@ -50,7 +60,15 @@ class PartitionState:
             tuple(fields["elr"]),
             tuple(fields["last"]),
             revision,
+            tuple(fields.get("target", ())),
+            tuple(fields.get("origin", ())),
+            fields.get("forced_epoch", -1),
         )
+
+    @property
+    def width(self) -> int:
+        """How many replicas it has, or had before it moved: what the least number in sync goes by."""
+        return len(self.origin or self.replicas)
 
     def with_isr(self, members: Iterable[int], min_isr: int) -> "PartitionState":
         """The same with other members in sync. Who leaves when too few stay is eligible to lead.
@@ -79,6 +97,26 @@ class PartitionState:
             doubtful = {*self.isr, *self.elr, *self.last}
             last = tuple(replica for replica in self.replicas if replica in doubtful)
         return replace(self, isr=isr, elr=elr, last=last)
+
+    def move_to(self, target: Sequence[int]) -> "PartitionState":
+        """The same on its way to other brokers; `origin` takes a move back. Who holds it now goes when they have it."""
+        origin = self.origin or self.replicas
+        staying = (replica for replica in self.replicas if replica not in target)
+        return replace(self, replicas=(*target, *staying), target=tuple(target), origin=origin)
+
+    def is_arrived(self, min_isr: int) -> bool:
+        """Whether who else holds a moving partition is not needed any more: all of `target` are in sync.
+
+        Of a move that is taken back only as many must be as acknowledging needs: others may have been gone before.
+        """
+        there = sum(replica in self.isr for replica in self.target)
+        needed = min(min_isr, len(self.target)) if set(self.target) == set(self.origin) else len(self.target)
+        return 0 < needed <= there and not self.elr and not self.last
+
+    def arrived(self) -> "PartitionState":
+        """The same at the end of its way. The leader may be one that does not hold it any more."""
+        isr = tuple(replica for replica in self.target if replica in self.isr)
+        return replace(self, replicas=self.target, isr=isr, target=(), origin=())
 
     def led_by(self, leader: int) -> "PartitionState":
         """The same in the next epoch."""

@@ -81,7 +81,7 @@ class Replicas:
         found = await self._shelf.disk.run(self._recover, partitions, clean_ends)
         for partition, recovered in zip(partitions, found, strict=True):
             if isinstance(recovered, PenstockError):
-                partition.offline = recovered
+                partition.offline, partition.is_damaged = recovered, True
                 log_.error("partition is offline", partition=partition.name, error=str(recovered), help=recovered.help)
         return found
 

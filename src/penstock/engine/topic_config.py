@@ -30,7 +30,7 @@ class Setting:
     check: Callable[[str], object]
     documentation: str
     broker_name: str = ""
-    """What Kafka calls the broker's default for it."""
+    """What Kafka calls the broker's default for it; empty where there is none."""
 
 
 def _whole(low: int, high: int = _FOREVER) -> Callable[[str], int]:
@@ -70,6 +70,13 @@ def _some_of(*words: str) -> Callable[[str], list[str]]:
     return check
 
 
+def _replicas(text: str) -> list[str]:
+    given = split_list(text)
+    if given != ["*"] and not all(re.fullmatch(r"[0-9]{1,10}:[0-9]{1,10}", word) for word in given):
+        raise ValueError("* or partition:broker, with commas between")
+    return given
+
+
 def split_list(text: str) -> list[str]:
     """The words of a setting of kind list."""
     return [word.strip() for word in text.split(",") if word.strip()]
@@ -88,6 +95,8 @@ _NO_EFFECT = "Taken and kept for Kafka's tools; nothing here goes by it."
 _KEPT_FOR_TOOLS = (
     Setting("file.delete.delay.ms", "60000", "long", _whole(0), _NO_EFFECT, "log.segment.delete.delay.ms"),
     Setting("flush.messages", str(_FOREVER), "long", _whole(1), _NO_EFFECT, "log.flush.interval.messages"),
+    Setting("follower.replication.throttled.replicas", "", "list", _replicas, _NO_EFFECT),
+    Setting("leader.replication.throttled.replicas", "", "list", _replicas, _NO_EFFECT),
     Setting("preallocate", "false", "boolean", _one_of("true", "false"), _NO_EFFECT, "log.preallocate"),
     Setting("segment.index.bytes", "10485760", "int", _whole(4, _INT32), _NO_EFFECT, "log.index.size.max.bytes"),
     Setting("segment.jitter.ms", "0", "long", _whole(0), _NO_EFFECT, "log.roll.jitter.ms"),

@@ -29,6 +29,11 @@ class AckWait:
         if self._pending == 0:
             self._done()
 
+    @property
+    def can_fail(self) -> bool:
+        """Whether anybody would hear of it; for others, to fail is to arrive."""
+        return self._failed is not None
+
     def fail(self, token: Any, error: PenstockError) -> None:
         if self._failed is not None:
             self._failed(token, error)
@@ -76,6 +81,13 @@ class Waiters:
         if self._followers:
             for wake in list(self._followers):
                 wake()
+
+    def fail_acks(self, error: PenstockError) -> None:
+        """Whoever can be told that records may not become safe is told so; all others go on waiting."""
+        acks, self._acks = self._acks, deque(ack for ack in self._acks if not ack[1].can_fail)
+        for _, wait, token in acks:
+            if wait.can_fail:
+                wait.fail(token, error)
 
     def abandon(self, error: PenstockError) -> None:
         """The partition is not led here any more, or gone: nobody's records become safe, everybody looks again."""

@@ -1,5 +1,6 @@
 """What a leader counts and a follower goes by: in-sync sets, the high watermark, who is woken or refused."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -690,3 +691,29 @@ async def test_without_a_replica_there_is_nothing_to_open() -> None:
     here.offline = PenstockError(Code.CORRUPT_LOG, "damaged")
     refused(Code.CORRUPT_LOG, here.opened)
     refused(Code.CORRUPT_LOG, here.leading)
+
+
+@virtual
+async def test_a_leader_that_is_cut_off_sends_clients_away_and_keeps_who_cannot_hear_waiting() -> None:
+    made = await led()
+    end = await made.write()
+    made.fetched(2, 0)
+    made.fetched(3, 0)
+    made.wait(end - 1, "producer")
+    arrived: list[str] = []
+    made.partition.waiters.add_ack(end - 1, (coordinator := AckWait(lambda: arrived.append("coordinator"))))
+    coordinator.arrive()
+    await asyncio.sleep(10)
+    made.partition.look_again()
+    assert not made.partition.is_cut_off, "the lease holds: the metadata store would have said so"
+    made.partition.may_decide_alone = lambda: False
+    made.fetched(2, 0)
+    made.partition.look_again()
+    assert made.partition.is_cut_off, "one of two in sync is silent"
+    assert made.calls == [f"producer: {Code.NOT_LEADER.value}", "producer done"]
+    assert arrived == [], "to fail would be to arrive, and tell what is not so"
+    refused(Code.NOT_LEADER, made.partition.check_in_sync)
+    made.fetched(3, end)
+    made.fetched(2, end)
+    made.partition.look_again()
+    assert not made.partition.is_cut_off and arrived == ["coordinator"]
