@@ -11,8 +11,11 @@ member_file.py  which cluster a data directory belongs to, and the newest revisi
 membership.py   this broker's incarnation, lease and registration
 election.py     who leads, by which rules
 placement.py    which brokers hold a new partition
+plans.py        where existing partitions should go; rebalancing.py  plans that even brokers out
+operations.py   what an operator asks for; broker_settings.py  what can be set while brokers run
 controller.py   the broker that elects; term.py  one term of it
 catalogue.py    how topics come to be, change and go
+opening.py      what is on the disk at the start
 roles.py        lead, follow, or know who does
 replication/    how the bytes get from leaders to followers
 node.py         one broker of a cluster: joins it, leaves it

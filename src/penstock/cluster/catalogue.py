@@ -171,9 +171,17 @@ class ClusterCatalogue:
             self._check_assignment(name, count, replication, assignment, live)
             chosen = [tuple(members) for members in assignment]
         else:
+            cordoned = self._image.cordoned()
+            racks = {broker_id: broker.rack for broker_id, broker in live.items() if broker_id not in cordoned}
             if replication == -1:
-                replication = min(self._default_replication, len(live))
-            racks = {broker_id: broker.rack for broker_id, broker in live.items()}
+                replication = min(self._default_replication, len(racks) or 1)
+            if replication > len(racks) and cordoned:
+                raise PenstockError(
+                    Code.INVALID_REPLICATION,
+                    f"{replication} replicas of each partition are asked for; of {len(live)} brokers "
+                    f"{len(live) - len(racks)} take no new ones (cordoned: {', '.join(map(str, sorted(cordoned)))})",
+                    help="ask for fewer, or let one take replicas again with 'penstock cluster uncordon'",
+                )
             chosen = place(racks, count, replication, load, self._randomness.getrandbits(16))
         load.update(member for members in chosen for member in members)
         for member in sorted({member for members in chosen for member in members}):

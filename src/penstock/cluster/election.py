@@ -33,6 +33,8 @@ class Rules:
     min_isr: int
     """Not more than there are replicas."""
     leaving: Collection[int] = ()
+    drained: Collection[int] = ()
+    """Brokers that shall not lead while another one can."""
     synced: bool = True
     """Whether followers and leader sync records before they are acknowledged (flush=commit)."""
     ends: Mapping[int, End] = field(default_factory=dict)
@@ -44,6 +46,9 @@ class Rules:
 
     def is_staying(self, broker_id: int) -> bool:
         return broker_id in self.live and broker_id not in self.leaving
+
+    def is_willing(self, broker_id: int) -> bool:
+        return self.is_staying(broker_id) and broker_id not in self.drained
 
 
 def next_state(state: PartitionState, rules: Rules) -> PartitionState:
@@ -80,11 +85,20 @@ def _tended(state: PartitionState, rules: Rules) -> PartitionState:
     isr = [member for member in state.isr if member in rules.live]
     if len(isr) < len(state.isr) or (len(isr) >= rules.min_isr and (state.elr or state.last)):
         after = state.with_isr(isr, rules.min_isr)
-    heir: int | None = None
+    if after.target and after.is_arrived(rules.min_isr):
+        arrived = after.arrived()
+        heir = state.leader if state.leader in arrived.isr else _first(arrived.isr, arrived, rules)
+        if heir is not None:
+            # A new epoch in any case: who goes now removes its files, and may be asked to hold the partition again
+            # before the leader has seen that it ever went.
+            return arrived.led_by(heir)
+    heir = None
     if state.leader in rules.leaving:
-        heir = _first(after.isr, state, rules)
-    elif rules.preferred and state.replicas[0] in after.isr and rules.is_staying(state.replicas[0]):
-        heir = state.replicas[0]
+        heir = _first(after.isr, after, rules)
+    elif state.leader in rules.drained:
+        heir = next((member for member in after.replicas if member in after.isr and rules.is_willing(member)), None)
+    elif rules.preferred and after.replicas[0] in after.isr and rules.is_willing(after.replicas[0]):
+        heir = after.replicas[0]
     return after if heir is None or heir == state.leader else after.led_by(heir)
 
 
@@ -102,8 +116,9 @@ def _elected(state: PartitionState, rules: Rules) -> PartitionState:
 
 
 def _first(members: Collection[int], state: PartitionState, rules: Rules) -> int | None:
-    """The most preferred of some members that is there to stay."""
-    return next((replica for replica in state.replicas if replica in members and rules.is_staying(replica)), None)
+    """The most preferred of some members that is there to stay; a drained one if there is no other."""
+    staying = [replica for replica in state.replicas if replica in members and rules.is_staying(replica)]
+    return next((replica for replica in staying if rules.is_willing(replica)), staying[0] if staying else None)
 
 
 def _longest(state: PartitionState, rules: Rules) -> int | None:

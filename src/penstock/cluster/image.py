@@ -16,6 +16,9 @@ from penstock.engine.partition_state import PartitionState
 from penstock.engine.topics import TopicRecord
 from penstock.ports.metadata import Change, Snapshot
 
+CORDON = "penstock.cordon"
+CORDONED, DRAINED = "cordoned", "drained"
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerRecord:
@@ -133,6 +136,8 @@ class Image:
         self.revision = 0
         self.brokers: dict[int, BrokerRecord] = {}
         """Those that are there."""
+        self.departed: dict[int, BrokerRecord] = {}
+        """Those that were there not long ago; whoever keeps the image decides for how long."""
         self.members: dict[int, int] = {}
         """Every broker that ever was, and its last incarnation."""
         self.admitted: dict[int, int] = {}
@@ -141,6 +146,8 @@ class Image:
         self.deleted: dict[UUID, DeletedTopic] = {}
         self.controller: ControllerRecord | None = None
         self.ends: dict[tuple[UUID, int], dict[int, End]] = {}
+        self.configs: dict[int | None, Mapping[str, str]] = {}
+        """Settings changed at run time, by broker; under None those of all brokers."""
         self._at: dict[str, int] = {}
         """The revision each key was last changed at, deletions since the last snapshot too."""
         self._present: dict[str, None] = {}
@@ -222,16 +229,25 @@ class Image:
     def _apply_broker(self, key: str, value: bytes | None, revision: int) -> None:
         prefix, _, rest = key.partition("/")
         if prefix == "brokers":
-            if value is None:
-                self.brokers.pop(int(rest), None)
-            else:
-                self.brokers[int(rest)] = BrokerRecord.decode(value, revision)
+            broker_id = int(rest)
+            if value is not None:
+                self.brokers[broker_id] = BrokerRecord.decode(value, revision)
+                self.departed.pop(broker_id, None)
+            elif broker_id in self.brokers:
+                self.departed[broker_id] = self.brokers.pop(broker_id)
         elif prefix in ("members", "admitted"):
             numbers = self.members if prefix == "members" else self.admitted
             if value is None:
                 numbers.pop(int(rest), None)
+                self.departed.pop(int(rest), None)
             else:
                 numbers[int(rest)] = orjson.loads(value)["incarnation"]
+        elif prefix == "configs":
+            whose = None if rest == keys.ALL_BROKERS else int(rest)
+            if value is None:
+                self.configs.pop(whose, None)
+            else:
+                self.configs[whose] = orjson.loads(value)
 
     # --- being asked
 
@@ -239,6 +255,19 @@ class Image:
         """Whether a broker is there and may lead and be in sync."""
         broker = self.brokers.get(broker_id)
         return broker is not None and self.admitted.get(broker_id) == broker.incarnation
+
+    def config(self, broker_id: int, name: str) -> str | None:
+        """A setting of a broker that was changed at run time, for itself or for all."""
+        own = self.configs.get(broker_id, {}).get(name)
+        return own if own is not None else self.configs.get(None, {}).get(name)
+
+    def cordoned(self) -> frozenset[int]:
+        """Brokers that get no new replicas."""
+        return frozenset(broker_id for broker_id in self.members if self.config(broker_id, CORDON) is not None)
+
+    def drained(self) -> frozenset[int]:
+        """Those of them that shall not lead either."""
+        return frozenset(broker_id for broker_id in self.members if self.config(broker_id, CORDON) == DRAINED)
 
     def live(self) -> Mapping[int, BrokerRecord]:
         return {broker_id: broker for broker_id, broker in sorted(self.brokers.items()) if self.is_live(broker_id)}

@@ -9,6 +9,7 @@ members/{id}                a broker that was ever there: how often it has start
 admitted/{id}               the start of a broker after which it may lead and be in sync
 ends/{topic id}/{n}/{id}    how far the log of a broker goes that started uncleanly, when no clean one is left
 controller                  the broker that elects; bound to its lease; the key's revision is the controller's epoch
+configs/{id}                settings of a broker that were changed while it ran; of all brokers under `default`
 producer-ids                the first producer id not given out
 
 A single broker keeps `cluster`, `topics/` and `producer-ids`, and `creating/`, `growing/`, `removing/`: what it was
@@ -28,6 +29,8 @@ MEMBERS = "members/"
 ADMITTED = "admitted/"
 CONTROLLER = "controller"
 ENDS = "ends/"
+CONFIGS = "configs/"
+ALL_BROKERS = "default"
 EVERYTHING = ""
 
 
@@ -50,6 +53,11 @@ def member_key(broker_id: int) -> str:
 
 def admitted_key(broker_id: int) -> str:
     return f"{ADMITTED}{broker_id}"
+
+
+def config_key(broker_id: int | None) -> str:
+    """Of one broker, or of all of them."""
+    return f"{CONFIGS}{ALL_BROKERS if broker_id is None else broker_id}"
 
 
 def end_key(topic_id: UUID, index: int, broker_id: int) -> str:

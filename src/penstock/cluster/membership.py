@@ -267,6 +267,10 @@ class Membership:
         """Whether the lease is known to hold at this moment: the store confirmed it less than its time ago."""
         return self._clock.monotonic() < self._held_until
 
+    def left_s(self) -> float:
+        """How long it is known to hold from now on."""
+        return max(0.0, self._held_until - self._clock.monotonic())
+
     async def suspect(self, broker_id: int, incarnation: int | None = None) -> None:
         """Take a broker out that does not listen any more, rather than wait for its lease; it may register again.
 

@@ -13,35 +13,37 @@ from dataclasses import dataclass, field
 import orjson
 
 from penstock.cluster import keys
+from penstock.cluster.broker_settings import THROTTLE, topic_defaults
 from penstock.cluster.catalogue import ClusterCatalogue
 from penstock.cluster.controller import Controller, ControllerSettings
 from penstock.cluster.image import BrokerRecord, Image, TopicEntry
 from penstock.cluster.member_file import MemberFile
 from penstock.cluster.membership import Membership
+from penstock.cluster.opening import Opening
+from penstock.cluster.operations import Operations
 from penstock.cluster.replication.following import Following, FollowingSettings
 from penstock.cluster.replication.in_sync import InSync
 from penstock.cluster.replication.source import Source
-from penstock.cluster.replication.watermarks import load_watermarks, save_watermarks
+from penstock.cluster.replication.throttle import Throttle
+from penstock.cluster.replication.watermarks import save_watermarks, watermark_key
 from penstock.cluster.roles import Roles
 from penstock.cluster.watcher import Watcher
 from penstock.engine.engine import Engine
-from penstock.engine.partition import Partition
-from penstock.engine.replicas import OPENED_AT_ONCE
 from penstock.engine.topic_config import make_config
-from penstock.engine.topics import Topic
-from penstock.errors import PenstockError
 from penstock.observe.logs import get_logger
 from penstock.ports.clock import Clock
 from penstock.ports.disk import Disk, is_shortage
 from penstock.ports.metadata import MetadataConflict, MetadataStore, MetadataUnavailable
 from penstock.ports.randomness import Randomness, new_uuid
-from penstock.storage.data_directory import DataDirectory, PartitionDirectory
+from penstock.storage.data_directory import DataDirectory
 from penstock.storage.log.options import Flush
 from penstock.tasks import Tasks
 
 log_ = get_logger("cluster")
 _RETRY_S = 0.5
 _REFUSALS, _REFUSED_EVERY_S = 2, 0.05
+_REMEMBERED_S = 60.0
+"""How long clients are told where a broker was that has gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class ClusterNode:
         self._connect = connect
         self._refuses = refuses
         self._looked_after: set[int] = set()
+        self._remembered: set[int] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._fail = fail
         self._settings = settings = settings or NodeSettings()
@@ -130,11 +133,15 @@ class ClusterNode:
             self.roles.led,
             self._refresh_soon,
             engine.topics.changed,
+            self.roles.give_away,
             settings.replica_lag_s,
         )
         self.controller = Controller(
             store, self.image, clock, self._as_candidate, self._topic_rules, settings.controller
         )
+        self.operations = Operations(store, self.watcher, self.image)
+        self._throttle = Throttle(clock, self._throttled_rate)
+        self._file_defaults = dict(engine.topic_defaults)
         self.watcher.listeners.append(self._image_changed)
         engine.catalogue = ClusterCatalogue(
             store=store,
@@ -183,7 +190,9 @@ class ClusterNode:
         await self._file.join(cluster_id, self.image.revision)
         clean = await self._disk.run(self._directory.read_clean_mark)
         self._clean_incarnation = (clean or {}).pop("", None)
-        await self._recover(clean or {})
+        opening = Opening(self._engine, self.image, self._disk, self._directory, self.roles)
+        if not await opening.run(clean or {}):
+            self._clean_incarnation = None
         return cluster_id
 
     async def _cluster_id(self) -> str:
@@ -201,58 +210,40 @@ class ClusterNode:
                 log_.limited("store").warning("waits for the metadata store", error=str(error))
                 await asyncio.sleep(_RETRY_S)
 
-    async def _recover(self, clean_ends: dict[str, int]) -> None:
-        """Open what is on the disk; a directory whose topic is unknown is left alone, and named."""
-        on_disk = await self._disk.run(self._directory.partitions)
-        watermarks = await self._disk.run(load_watermarks, self._disk, self._directory.path)
-        strangers: list[PartitionDirectory] = []
-        topics: dict[str, Topic] = {}
-        mine: list[Partition] = []
-        for found in on_disk:
-            entry = self.image.topics.get(found.topic)
-            if entry is None or entry.record.topic_id != found.topic_id:
-                if found.topic_id not in self.image.deleted:
-                    strangers.append(found)
-                continue
-            topic = topics.get(found.topic) or self._topic(entry)
-            topics[found.topic] = topic
-            if found.partition < len(topic.partitions):
-                mine.append(topic.partitions[found.partition])
-        if strangers:
-            named = sorted({found.topic for found in strangers})
-            log_.error(
-                "the cluster knows nothing of some partitions here; they are left alone",
-                directory=self._directory.path,
-                partitions=len(strangers),
-                topics=named[:5],
-            )
-        for at in range(0, len(mine), OPENED_AT_ONCE):
-            group = mine[at : at + OPENED_AT_ONCE]
-            for partition, recovered in zip(group, await self._engine.replicas.recover(group, clean_ends), strict=True):
-                if not isinstance(recovered, PenstockError):
-                    log = self._engine.replicas.open(partition, recovered)
-                    partition.hold(log, watermarks.get(_watermark_key(partition), 0))
-                    log.follows = True
-        for topic in topics.values():
-            self._engine.topics.add(topic)
-
-    def _topic(self, entry: TopicEntry) -> Topic:
-        """A topic with all its partitions, none of which has a role yet."""
-        topic = Topic(
-            entry.name, entry.record.topic_id, make_config(entry.record.settings, self._engine.topic_defaults), []
-        )
-        states = self.image.states.get(entry.record.topic_id, {})
-        for index in range(entry.record.partitions):
-            if index not in states:
-                break
-            topic.partitions.append(self.roles.new_partition(topic, index, states[index]))
-        return topic
-
     # --- while it runs
 
+    def _forget_departed(self, broker: BrokerRecord) -> None:
+        self._remembered.discard(broker.broker_id)
+        if self.image.departed.get(broker.broker_id) is broker:
+            del self.image.departed[broker.broker_id]
+
+    def _throttled_rate(self) -> int | None:
+        text = self.image.config(self._engine.node_id, THROTTLE)
+        return int(text) if text is not None else None
+
+    def _use_settings(self) -> None:
+        """Settings were changed for all brokers: topics go by other defaults."""
+        defaults = self._file_defaults | topic_defaults(self.image.configs.get(None, {}))
+        if self._engine.topic_defaults != defaults:
+            self._engine.topic_defaults.clear()
+            self._engine.topic_defaults.update(defaults)
+            self.roles.use_defaults()
+
     def _image_changed(self, changed: list[str]) -> None:
+        if any(key.startswith(keys.CONFIGS) for key in changed):
+            self._use_settings()
+        for broker_id, broker in self.image.departed.items():
+            if broker_id not in self._remembered:
+                self._remembered.add(broker_id)
+                asyncio.get_running_loop().call_later(_REMEMBERED_S, self._forget_departed, broker)
+        if keys.CONTROLLER in changed and self._is_named_controller():
+            self._engine.stats.controller_terms += 1
         self.roles.changed(changed)
         self.controller.wake()
+
+    def _is_named_controller(self) -> bool:
+        named = self.image.controller
+        return named is not None and (named.broker_id, named.incarnation) == self._as_candidate()[:2]
 
     def _as_candidate(self) -> tuple[int, int, int]:
         return self._engine.node_id, self.membership.incarnation, self.membership.lease
@@ -297,7 +288,10 @@ class ClusterNode:
             self._engine.stats,
             self._fail,
             self._leader_lost,
+            self.roles.damaged,
+            self.roles.give_away,
             self.roles.lock_of,
+            self._throttle,
             self._settings.following,
         )
         task = self._tasks.spawn(following.run(), f"follow broker {broker_id}")
@@ -330,6 +324,7 @@ class ClusterNode:
         saved: dict[str, int] = {}
         while True:
             await asyncio.sleep(self._settings.watermarks_s)
+            self._look_for_damage()
             now = self._watermarks()
             if now != saved:
                 try:
@@ -339,9 +334,15 @@ class ClusterNode:
                     if not is_shortage(error):
                         raise
 
+    def _look_for_damage(self) -> None:
+        for topic in self._engine.topics:
+            for partition in topic.partitions:
+                if partition.log is not None and partition.log.damage is not None:
+                    self.roles.damaged(partition)
+
     def _watermarks(self) -> dict[str, int]:
         return {
-            _watermark_key(partition): partition.high_watermark
+            watermark_key(partition): partition.high_watermark
             for topic in self._engine.topics
             for partition in topic.partitions
             if partition.log is not None
@@ -382,7 +383,3 @@ class ClusterNode:
         tasks = {task for _, _, task in self._followings.values()} | self._ending
         if tasks:
             await asyncio.wait(tasks)
-
-
-def _watermark_key(partition: Partition) -> str:
-    return f"{partition.topic_id}/{partition.index}"

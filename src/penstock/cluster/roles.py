@@ -5,8 +5,8 @@ epoch on record, no epochs without records) is done for all of them together, th
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
 from uuid import UUID
 
 from penstock.cluster import keys
@@ -73,6 +73,12 @@ class Roles:
         self._locks: dict[Partition, asyncio.Lock] = {}
         self._followed: dict[Partition, Following] = {}
         self._reported: dict[Partition, End] = {}
+        self._damaged: dict[Partition, None] = {}
+        self._giving: dict[Partition, None] = {}
+        self._resigned: dict[Partition, int] = {}
+        """The epoch that began when this broker gave up a replica it could not use."""
+        self.set_aside: set[tuple[UUID, int]] = set()
+        """Damaged replicas that are kept until theirs is in sync again."""
 
     # --- being told
 
@@ -91,6 +97,20 @@ class Roles:
         """What could not be done now is tried again in a moment, news or not."""
         self._dirty.add(key)
         asyncio.get_running_loop().call_later(_PAUSE_S, self._wake.set)
+
+    def damaged(self, partition: Partition) -> None:
+        """This replica lacks what it should have. If it is `offline`, nothing of it can be used."""
+        if partition not in self._damaged:
+            why = str(partition.offline or (partition.log.damage if partition.log is not None else None))
+            log_.error("replica is damaged", partition=partition.name, error=why)
+            partition.is_damaged = True
+            self._damaged[partition] = None
+            self._wake.set()
+
+    def give_away(self, partition: Partition) -> None:
+        """This broker has no room for it: another one should lead, and nobody wait for this one."""
+        self._giving[partition] = None
+        self._wake.set()
 
     def lock_of(self, partition: Partition) -> asyncio.Lock:
         return self._locks.setdefault(partition, asyncio.Lock())
@@ -150,6 +170,13 @@ class Roles:
         if changed is None or any(key.startswith(keys.BROKERS) or key == keys.CONTROLLER for key in changed):
             await self._follow_again()
             self._engine.topics.changed()
+        for partition in [*self._damaged]:
+            async with self.lock_of(partition):
+                await self._mend(partition)
+        while self._giving:
+            partition = self._giving.popitem()[0]
+            async with self.lock_of(partition):
+                await self._give_away(partition)
         if self._engine.topics.revision != revision:
             self._woken()
 
@@ -174,12 +201,7 @@ class Roles:
             config = make_config(entry.record.settings, self._engine.topic_defaults)
             topic = Topic(entry.name, entry.record.topic_id, config, [])
         elif dict(topic.config.given) != dict(entry.record.settings):
-            topic.config = make_config(entry.record.settings, self._engine.topic_defaults)
-            for partition in topic.partitions:
-                partition.use_config(topic.config)
-                if partition.log is not None:
-                    self._engine.replicas.caretaker.look_at(partition.log)
-            self._engine.topics.changed()
+            self._use_config(topic, entry.record.settings)
         for index in range(len(topic.partitions), entry.record.partitions):
             if index not in states:
                 break  # told of soon
@@ -195,6 +217,19 @@ class Roles:
             await self._open(topic, [partition for partition, state in moved if self._me in state.replicas])
             await self._take_roles(moved)
             self._engine.topics.changed()
+
+    def use_defaults(self) -> None:
+        """The defaults of topics are not what they were."""
+        for topic in self._engine.topics:
+            self._use_config(topic, topic.config.given)
+
+    def _use_config(self, topic: Topic, settings: Mapping[str, str]) -> None:
+        topic.config = make_config(settings, self._engine.topic_defaults)
+        for partition in topic.partitions:
+            partition.use_config(topic.config)
+            if partition.log is not None:
+                self._engine.replicas.caretaker.look_at(partition.log)
+        self._engine.topics.changed()
 
     def new_partition(self, topic: Topic, index: int, state: PartitionState) -> Partition:
         """One that has no role here yet."""
@@ -246,6 +281,8 @@ class Roles:
     async def _take_roles(self, moved: list[tuple[Partition, PartitionState]]) -> None:
         leading: list[tuple[Partition, PartitionState, Log]] = []
         for partition, state in moved:
+            if self._me in state.isr and (partition.topic_id, partition.index) in self.set_aside:
+                await self._drop_set_aside(partition)
             async with self.lock_of(partition):
                 log = await self._prepare(partition, state)
                 if log is not None:
@@ -259,6 +296,7 @@ class Roles:
                 if not self._is_latest(partition, state):
                     continue  # taken away while the epoch was put on record; the news is here already
                 partition.lead(state)
+                self._engine.stats.leaderships_taken += 1
                 log_.info("leads", partition=partition.name, epoch=state.leader_epoch, isr=list(state.isr))
                 shard = self._engine.shard_of(partition)
                 if shard is not None:
@@ -302,13 +340,15 @@ class Roles:
         return None
 
     async def _resign(self, partition: Partition, state: PartitionState) -> None:
-        """This replica cannot be used: say so, that others lead."""
-        resigned = state.without({self._me})
-        if state.leader == self._me:
-            resigned = resigned.led_by(NOBODY)
+        """This replica cannot be used: say so, that others lead.
+
+        In the epoch that begins with it, no leader has heard how far this replica was; so none takes it for in sync.
+        """
+        resigned = state.without({self._me}).led_by(NOBODY if state.leader == self._me else state.leader)
         key = keys.partition_key(partition.topic_id, partition.index)
         try:
             await self._store.transact(expect={key: state.revision}, put={key: resigned.encode()})
+            self._resigned[partition] = resigned.leader_epoch
             log_.error("gives a partition up that it cannot use", partition=partition.name)
         except (MetadataConflict, MetadataUnavailable) as error:
             log_.limited("resign").warning("not given up yet", partition=partition.name, error=str(error))
@@ -321,6 +361,7 @@ class Roles:
             following.remove(partition)
         was_led = partition.led is not None
         if was_led:
+            self._engine.stats.leaderships_lost += 1
             shard = self._engine.shard_of(partition)
             if shard is not None:
                 shard.lost()
@@ -329,14 +370,18 @@ class Roles:
         return partition.log
 
     async def _become_follower(self, partition: Partition, state: PartitionState) -> None:
-        if partition.leader_epoch == state.leader_epoch and partition in self._followed:
+        is_followed = partition in self._followed and partition.leader_epoch == state.leader_epoch
+        if is_followed and self._me in state.replicas:
             partition.use_state(state)
             return
         was_led = partition.led is not None
         log = await self._stand_down(partition, state)
         if was_led:
             log_.info("leads no more", partition=partition.name, epoch=state.leader_epoch, leader=state.leader)
-        if log is None or self._me not in state.replicas:
+        if log is None:
+            return
+        if self._me not in state.replicas:
+            await self._drop_if_safe(partition, state)
             return
         await self._engine.replicas.forget_empty_epochs(log)
         if state.leader != NOBODY:
@@ -354,7 +399,11 @@ class Roles:
         """Brokers have come or gone: follow what could not be followed, and those that listen elsewhere now."""
         for topic in self._engine.topics:
             for partition in topic.partitions:
-                if partition.log is None or partition.led is not None or self._me not in partition.state.replicas:
+                if partition.log is None or partition.led is not None:
+                    continue
+                if self._me not in partition.state.replicas:
+                    async with self.lock_of(partition):
+                        await self._drop_if_safe(partition, partition.state)
                     continue
                 if partition.offline is not None:
                     continue
@@ -371,7 +420,11 @@ class Roles:
 
     async def _report(self, partition: Partition, log: Log) -> None:
         """Nobody clean is left: say how far this log goes."""
-        end = End(self._incarnation(), log.state.epochs.at(log.end_offset - 1), log.end_offset)
+        await self._tell_end(
+            partition, End(self._incarnation(), log.state.epochs.at(log.end_offset - 1), log.end_offset)
+        )
+
+    async def _tell_end(self, partition: Partition, end: End) -> None:
         if self._reported.get(partition) == end:
             return
         key = keys.end_key(partition.topic_id, partition.index, self._me)
@@ -382,6 +435,89 @@ class Roles:
             log_.limited("report").warning("end of a log not reported", partition=partition.name, error=str(error))
             self.look_at_everything()
             await asyncio.sleep(_PAUSE_S)
+
+    # --- moving away
+
+    async def _give_away(self, partition: Partition) -> None:
+        """Let another broker in sync lead; out of those in sync, if enough of them stay."""
+        state = self._image.states.get(partition.topic_id, {}).get(partition.index)
+        if partition.log is None or state is None or self._me not in state.isr:
+            return
+        partition.log.out_of_room = False
+        live = self._image.live()
+        others = [each for each in state.isr if each in live and each != self._me and not live[each].leaving]
+        least = partition.config.least_in_sync(state.width)
+        after = state.led_by(others[0]) if others and state.leader == self._me else state
+        if state.leader != self._me and len(state.isr) > least:
+            after = state.with_isr(set(state.isr) - {self._me}, least)
+        if after is state:
+            return
+        log_.error("no room for a partition", partition=partition.name, leader=after.leader, isr=list(after.isr))
+        key = keys.partition_key(partition.topic_id, partition.index)
+        with suppress(MetadataConflict, MetadataUnavailable):  # tried again when the next append finds no room
+            await self._store.transact(expect={key: state.revision}, put={key: after.encode()})
+
+    async def _drop_if_safe(self, partition: Partition, state: PartitionState) -> None:
+        """Remove a replica that is none any more, if all who hold the partition now are in sync."""
+        if partition.log is None or state.leader not in self._image.live() or set(state.isr) != set(state.replicas):
+            return
+        gone = PenstockError(Code.NOT_LEADER, f"{partition.name} has moved to brokers {list(state.replicas)}")
+        await self._engine.replicas.close(partition, gone)
+        partition.hold_nothing()
+        await self._disk.run(self._directory.remove_partition, partition.topic, partition.topic_id, partition.index)
+        await self._engine.replicas.empty_removed()
+        log_.info("removes a replica that has moved away", partition=partition.name, to=list(state.replicas))
+
+    # --- mending
+
+    async def _mend(self, partition: Partition) -> None:
+        """Out of every set that lets a damaged replica count, then anew from whoever leads.
+
+        While it leads and nobody else could, it goes on with what is left of it.
+        """
+        topic = self._engine.topics.get(partition.topic)
+        state = self._image.states.get(partition.topic_id, {}).get(partition.index)
+        if topic is None or topic.topic_id != partition.topic_id or state is None or self._me not in state.replicas:
+            self._damaged.pop(partition, None)
+            return
+        live = self._image.live()
+        counts = self._me in (*state.isr, *state.elr) or state.leader == self._me
+        if partition.offline is None:
+            others = [member for member in (*state.isr, *state.elr) if member in live and member != self._me]
+            if not others:
+                return
+            partition.offline = partition.opened().damage
+            await self._stand_down(partition, state)
+        if counts:
+            await self._resign(partition, state)
+        elif state.leader == NOBODY and self._me in state.last:
+            await self._tell_end(partition, End(self._incarnation(), -1, 0))
+        elif state.leader in live and self._resigned.get(partition, state.leader_epoch + 1) > state.leader_epoch:
+            await self._resign(partition, state)
+        elif state.leader in live:
+            await self._make_anew(topic, partition, state)
+
+    async def _make_anew(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
+        why = partition.offline or PenstockError(Code.CORRUPT_LOG, f"{partition.name} is damaged")
+        await self._stand_down(partition, state)
+        await self._engine.replicas.close(partition, why)
+        await self._disk.run(self._directory.set_aside, topic.name, topic.topic_id, partition.index)
+        await self._engine.replicas.empty_removed()
+        self.set_aside.add((topic.topic_id, partition.index))
+        self._damaged.pop(partition, None)
+        self._resigned.pop(partition, None)
+        partition.hold_nothing()
+        log_.warning("makes a damaged replica anew", partition=partition.name, leader=state.leader)
+        await self._make(topic, [partition])
+        await self._become_follower(partition, state)
+
+    async def _drop_set_aside(self, partition: Partition) -> None:
+        """In sync again: what is left of the damaged replica is not needed any more."""
+        self.set_aside.discard((partition.topic_id, partition.index))
+        self._engine.stats.mended_replicas += 1
+        await self._disk.run(self._directory.drop_set_aside, partition.topic_id, partition.index)
+        await self._engine.replicas.empty_removed()
+        log_.info("a damaged replica is in sync again", partition=partition.name)
 
     # --- going
 

@@ -59,6 +59,8 @@ class _Brokers(NamedTuple):
 
     live: dict[int, BrokerRecord]
     leaving: frozenset[int]
+    cordoned: frozenset[int]
+    drained: frozenset[int]
     starting: dict[int, BrokerRecord]
     """Not admitted yet."""
     clean: dict[int, bool]
@@ -140,7 +142,7 @@ class Term:
                 # A start between that was never admitted may have been an unclean one that nobody has dealt with.
                 clean[broker_id] = broker.clean and broker.incarnation == admitted + 1
         leaving = frozenset(broker_id for broker_id, broker in live.items() if broker.leaving)
-        brokers = _Brokers(live, leaving, starting, clean)
+        brokers = _Brokers(live, leaving, self._image.cordoned(), self._image.drained(), starting, clean)
         if brokers != self._brokers:
             self._brokers = brokers
             self._settled.clear()
@@ -148,6 +150,9 @@ class Term:
         return brokers
 
     def _forget_what_is_known(self) -> None:
+        if self._admitted:  # an id that was forgotten may come again, and begin with its first start
+            shown = self._image.admitted
+            self._admitted = {each: start for each, start in self._admitted.items() if shown.get(each, 0) < start}
         if self._written:
             stored = ((place, self._image.states.get(place[0], {}).get(place[1])) for place in self._written)
             self._written = {
@@ -190,7 +195,7 @@ class Term:
             if topic is None or place[1] >= topic.record.partitions:
                 after = _admitted(state, brokers)
             else:
-                found = rules.of(topic, len(state.replicas))
+                found = rules.of(topic, state.width)
                 if state.last:
                     found = self._rules_of_last(found, place, state, brokers, now, waits)
                 after = admit_all(state, found, brokers.clean)
@@ -228,11 +233,15 @@ class Term:
 
     def _grown(self, state: PartitionState, brokers: _Brokers, load: Counter[int]) -> PartitionState:
         """A partition of an internal topic that was created when fewer brokers were there."""
-        racks = {
-            broker_id: broker.rack for broker_id, broker in brokers.live.items() if broker_id not in brokers.leaving
-        }
+        unwilling = brokers.leaving | brokers.cordoned
+        racks = {broker_id: broker.rack for broker_id, broker in brokers.live.items() if broker_id not in unwilling}
         wanted = min(self._settings.internal_replicas, len(racks), len(state.replicas) + 1)
-        if len(state.replicas) >= wanted or state.leader not in brokers.live or len(state.isr) < len(state.replicas):
+        if (
+            len(state.replicas) >= wanted
+            or state.target
+            or state.leader not in brokers.live
+            or len(state.isr) < len(state.replicas)
+        ):
             return state  # one after the other: each that is not in sync yet may be needed to acknowledge anything
         if not load:
             load.update(member for _, _, other in self._image.partitions() for member in other.replicas)
@@ -247,7 +256,7 @@ class Term:
         for topic, index, stored in self._image.partitions():
             place = (topic.record.topic_id, index)
             state = self._known(place, stored)
-            after = next_state(state, rules.of(topic, len(state.replicas)))
+            after = next_state(state, rules.of(topic, state.width))
             if after is not state:
                 changes[place] = Change(state, after)
             if len(changes) == self._settings.preferred_at_once:
@@ -332,6 +341,7 @@ class _PartitionRules:
                 live=self._brokers.live,
                 min_isr=max(1, min(min_isr, replicas)),
                 leaving=self._brokers.leaving,
+                drained=self._brokers.drained,
                 synced=synced,
                 preferred=self._preferred,
             )

@@ -76,6 +76,8 @@ class Watcher:
         self._looks_ended = 0
         self._last_error: MetadataUnavailable | None = None
         self._news = asyncio.Event()
+        self.confirmed_at = clock.monotonic()
+        """When the store has last told how things are."""
         self._failed = False
         self._unheard = False
         """A look has found news, and the watch has told nothing since."""
@@ -177,6 +179,7 @@ class Watcher:
                 self._fail(older)
             raise older
         changed = self.image.replace(snapshot)
+        self.confirmed_at = self._clock.monotonic()
         self._looks_ended = number
         self._unheard = self._unheard or bool(changed)
         self._applied(changed)

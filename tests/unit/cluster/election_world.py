@@ -44,15 +44,23 @@ class World:
     Args:
         synced: flush=commit: a crash loses nothing that is synced, and only that counts. Else it may lose anything.
         wipes: whether disks get lost, as many at a time as the topic's promise allows.
+        spares: brokers that hold nothing at first; with any, the partition moves, and brokers are drained.
     """
 
-    def __init__(self, random: Random, brokers: int, min_isr: int, *, synced: bool, wipes: bool) -> None:
+    def __init__(
+        self, random: Random, brokers: int, min_isr: int, *, synced: bool, wipes: bool, spares: int = 0
+    ) -> None:
         self.random = random
         self.synced = synced
         self.wipes = wipes
         self.min_isr = min_isr
-        ids = tuple(range(1, brokers + 1))
-        self.state = PartitionState(ids, ids, 1, 0, revision=1)
+        self.width = brokers
+        self.spares = spares
+        self.moves = 0
+        self.drained: set[int] = set()
+        replicas = tuple(range(1, brokers + 1))
+        ids = tuple(range(1, brokers + spares + 1))
+        self.state = PartitionState(replicas, replicas, 1, 0, revision=1)
         self.brokers = {broker_id: Broker(broker_id, view=self.state, min_isr=min_isr) for broker_id in ids}
         self.registered = dict.fromkeys(ids, (1, True))
         self.seen = dict(self.registered)
@@ -80,6 +88,8 @@ class World:
         leader = self.brokers[broker.view.leader]
         if not self.leads(leader) or leader.view is None or leader.view.leader_epoch != broker.view.leader_epoch:
             return
+        if broker.broker_id not in broker.view.replicas or broker.broker_id not in leader.view.replicas:
+            return
         broker.synced = len(broker.log)  # a follower asks for what comes behind its synced end
         offset = len(broker.log)
         common = 0
@@ -103,7 +113,10 @@ class World:
         if begins:
             broker.ends = {}
         broker.view, broker.joining = self.state, set()
+        broker.ends = {member: end for member, end in broker.ends.items() if member in self.state.replicas}
         broker.is_admitted = self.admitted[broker.broker_id] == broker.incarnation
+        if broker.broker_id not in self.state.replicas and set(self.state.isr) == set(self.state.replicas):
+            broker.log, broker.synced, broker.high_watermark, broker.damaged = [], 0, 0, False  # moved away
         if (begins or not led) and self.leads(broker):
             assert broker.log[: len(self.committed)] == self.committed, f"{broker.broker_id} leads without all"
         self.advance(broker)
@@ -118,7 +131,7 @@ class World:
 
     def advance(self, leader: Broker) -> None:
         view = leader.view
-        if not self.leads(leader) or view is None or len(view.isr) < min(leader.min_isr, len(view.replicas)):
+        if not self.leads(leader) or view is None or len(view.isr) < min(leader.min_isr, view.width):
             return
         if view.elr or view.last:
             return
@@ -138,7 +151,7 @@ class World:
             if others:
                 out = self.random.choice(others)
                 kept = [member for member in self.state.isr if member != out]
-                self.write(self.state.with_isr(kept, min(leader.min_isr, len(self.state.replicas))))
+                self.write(self.state.with_isr(kept, min(leader.min_isr, self.state.width)))
 
     def expand(self, leader: Broker) -> None:
         if not self.leads(leader) or leader.view != self.state:
@@ -146,11 +159,12 @@ class World:
         start = next((at for at, epoch in enumerate(leader.log) if epoch >= self.state.leader_epoch), len(leader.log))
         for member, (end, incarnation) in leader.ends.items():
             is_live = self.registered.get(member, (0, True))[0] == incarnation == self.admitted[member]
+            is_live = is_live and member in self.state.replicas
             if member not in self.state.isr and is_live and end >= max(leader.high_watermark, start):
                 self.brokers[member].damaged = False
                 leader.joining.add(member)
                 grown = [*self.state.isr, member]
-                self.write(self.state.with_isr(grown, min(leader.min_isr, len(self.state.replicas))))
+                self.write(self.state.with_isr(grown, min(leader.min_isr, self.state.width)))
                 return
 
     def report(self, broker: Broker) -> None:
@@ -211,8 +225,17 @@ class World:
             if self.admitted[member] != incarnation
         }
         ends = {member: end for member, end in self.reports.items() if end.incarnation == self.admitted[member]}
-        min_isr = min(self.min_isr, len(self.state.replicas))
-        rules = Rules(live, min_isr, (leaving,), self.synced, ends, waited, preferred)
+        min_isr = min(self.min_isr, self.state.width)
+        rules = Rules(
+            live,
+            min_isr,
+            (leaving,),
+            self.drained,
+            synced=self.synced,
+            ends=ends,
+            waited=waited,
+            preferred=preferred,
+        )
         before = self.state
         after = admit_all(before, rules, starts)
         if after is not before:
@@ -226,9 +249,14 @@ class World:
 
     def check(self, before: PartitionState, after: PartitionState) -> None:
         assert after.leader_epoch >= before.leader_epoch
-        assert (after.leader_epoch > before.leader_epoch) == (after.leader != before.leader)
+        has_arrived = bool(before.target) and not after.target
+        assert (after.leader_epoch > before.leader_epoch) == (after.leader != before.leader or has_arrived)
         assert after.leader == NOBODY or after.leader in after.isr
         assert after.isr or after.elr or after.last, "nobody is remembered"
+        if has_arrived:
+            self.moves += 1
+            assert after.replicas == before.target
+            assert len(after.isr) >= min(self.min_isr, before.width, after.width), "too few hold it after a move"
         if after.leader in (before.leader, NOBODY):
             self.elections["nobody"] += after.leader == NOBODY
             return
@@ -266,11 +294,27 @@ class World:
             (1, lambda: self.elect(leaving=broker.broker_id)),
             (1, lambda: self.learn_setting(broker)),
             (0 if self.wipes else 1, self.change_setting),
+            (3 if self.spares else 0, self.move),
+            (1 if self.spares else 0, lambda: self.drain(broker)),
         ]
         random.choices([event for _, event in plain], [weight for weight, _ in plain])[0]()
 
     def change_setting(self) -> None:
-        self.min_isr = self.random.randint(1, len(self.brokers))
+        self.min_isr = self.random.randint(1, self.width)
+
+    def move(self) -> None:
+        """To others, elsewhere while it moves, or back."""
+        if self.state.target and self.random.random() < 0.4:
+            self.write(self.state.move_to(self.state.origin))
+            return
+        least = self.width if self.wipes else 1 if self.synced else 2  # one alone that crashes has lost its page cache
+        width = self.random.randint(least, self.width)
+        live = [member for member, (incarnation, _) in self.seen.items() if self.admitted[member] == incarnation]
+        if len(live) >= width:
+            self.write(self.state.move_to(self.random.sample(live, width)))
+
+    def drain(self, broker: Broker) -> None:
+        self.drained ^= {broker.broker_id}
 
     def heal(self) -> None:
         """Everybody is there, and everything has happened that must happen in the end."""

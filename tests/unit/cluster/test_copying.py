@@ -11,6 +11,7 @@ from tests.unit.storage.test_adoption import RANGE, leader_log, tiny_blocks
 
 from penstock.cluster.replication.copying import Copying, CopySettings
 from penstock.cluster.replication.source import FetchedRow, LeaderGone, Position, SegmentPart, SegmentWanted
+from penstock.cluster.replication.throttle import Throttle
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import PartitionState
 from penstock.errors import Code, PenstockError
@@ -61,6 +62,7 @@ class Scene:
             broker.stats,
             self.failures.append,
             lambda _: self.lock,
+            Throttle(broker.clock, lambda: None),
             self._end,
             SETTINGS,
         )

@@ -11,6 +11,8 @@ A scenario is an event per line; below it, indented, the states that follow from
     wait                                   the time for members of `last` to come back is over
     prefer                                 the leader that should lead is wanted
     min 1                                  the topic needs so many in sync from now on
+    drain 1, undrain 1                     it shall not lead while another one can, or may again
+    move 4 2                               the partition shall be held by these, the first of which should lead
 
 `REWRITE=1` writes what happens into the files; read the difference before you keep it. SEEDS=20000 runs more random
 worlds; SEED=123 replays one.
@@ -38,6 +40,7 @@ class Scene:
         self.state = PartitionState((), (), NOBODY, 0)
         self.live: list[int] = []
         self.leaving: list[int] = []
+        self.drained: list[int] = []
         self.ends: dict[int, End] = {}
         self.min_isr = 1
         self.synced = True
@@ -61,10 +64,25 @@ class Scene:
                 lines.append(show(after))
             self.state = after
         self.preferred = False
-        return [show(self.state)] if verb in ("partition", "shrink", "expand") else lines
+        return (
+            [show(self.state)]
+            if verb in ("partition", "shrink", "move")
+            else lines or [show(self.state)]
+            if verb == "expand"
+            else lines
+        )
 
     def _rules(self) -> Rules:
-        return Rules(self.live, self.min_isr, self.leaving, self.synced, self.ends, self.waited, self.preferred)
+        return Rules(
+            self.live,
+            self.min_isr,
+            self.leaving,
+            self.drained,
+            synced=self.synced,
+            ends=self.ends,
+            waited=self.waited,
+            preferred=self.preferred,
+        )
 
     def _partition(self, words: list[str]) -> None:
         replicas = tuple(int(word) for word in words if word.isdigit())
@@ -108,6 +126,16 @@ class Scene:
     def _min(self, words: list[str]) -> None:
         self.min_isr = int(words[0])
 
+    def _drain(self, words: list[str]) -> None:
+        self.drained += map(int, words)
+
+    def _undrain(self, words: list[str]) -> None:
+        self.drained = [broker_id for broker_id in self.drained if str(broker_id) not in words]
+
+    def _move(self, words: list[str]) -> None:
+        self.state = self.state.move_to([int(word) for word in words])
+        self.live += [broker_id for broker_id in self.state.target if broker_id not in self.state.origin]
+
 
 def show(state: PartitionState) -> str:
     leads = "nobody" if state.leader == NOBODY else str(state.leader)
@@ -116,6 +144,8 @@ def show(state: PartitionState) -> str:
         for name, members in (("isr", state.isr), ("elr", state.elr), ("last", state.last))
         if members
     ]
+    if state.target:
+        groups.append(f"moves to {' '.join(map(str, state.target))}")
     return f"epoch {state.leader_epoch}: {leads} leads; " + ", ".join(groups)
 
 
@@ -169,17 +199,19 @@ def test_a_leader_that_has_enough_in_sync_again_forgets_who_started_uncleanly() 
 
 
 def random_world(seed: int) -> World:
+    """Every second one has brokers to move to."""
     random = Random(seed)
     brokers = random.choice([2, 3, 3, 3, 4])
     synced = random.random() < 0.6
     wipes = synced and random.random() < 0.6
-    return World(random, brokers, random.randint(1, brokers), synced=synced, wipes=wipes)
+    spares = random.randint(1, 3) if seed % 2 else 0
+    return World(random, brokers, random.randint(1, brokers), synced=synced, wipes=wipes, spares=spares)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_nobody_is_elected_who_lacks_what_was_acknowledged(chunk: int) -> None:
     seeds = [int(os.environ["SEED"])] if "SEED" in os.environ else range(chunk, SEEDS, CHUNKS)
-    committed = elected_of_last = 0
+    committed = elected_of_last = moves = 0
     for seed in seeds:
         world = random_world(seed)
         try:
@@ -190,12 +222,15 @@ def test_nobody_is_elected_who_lacks_what_was_acknowledged(chunk: int) -> None:
             assert world.state.leader != NOBODY or (not world.synced and world.state.last), "nobody leads in the end"
             if world.state.leader != NOBODY:
                 assert world.state.isr == world.state.replicas, "not all are in sync in the end"
-                for broker in world.brokers.values():
+                assert not world.state.target, "a move has not arrived"
+                for broker in [world.brokers[broker_id] for broker_id in world.state.replicas]:
                     assert broker.log[: len(world.committed)] == world.committed
         except AssertionError as error:
             raise AssertionError(f"SEED={seed}: {error}; {world.state}") from error
         committed += len(world.committed)
         elected_of_last += world.elections["last"]
+        moves += world.moves
     if len(seeds) > 50:
         assert committed > 5 * len(seeds), "hardly anything was acknowledged"
+        assert moves > len(seeds) or not chunk % 2, "hardly anything has moved"
         assert elected_of_last > 0.1 * len(seeds)

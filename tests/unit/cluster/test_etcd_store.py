@@ -185,6 +185,22 @@ async def test_reads_go_on_beside_a_hung_member_and_changes_after_one_failure(th
     await store.close()
 
 
+async def test_who_has_no_patience_with_a_hung_member_is_answered_by_the_next_one(three: Etcd) -> None:
+    """A lease is kept alive with less patience than a call has by itself."""
+    follower = (three.leader() + 1) % 3
+    others = [endpoint for endpoint in three.endpoints if endpoint != three.endpoints[follower]]
+    store = await EtcdStore.open(f"etcd://{','.join([three.endpoints[follower], *others])}", timeout_s=20.0)
+    lease = await store.grant(60)
+    three.pause(follower)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await store.keep_alive(lease)
+    async with asyncio.timeout(9):
+        await store.keep_alive(lease)
+    three.resume(follower)
+    await store.close()
+
+
 class Broken:
     """The key-value service of a member whose connection breaks at changes."""
 

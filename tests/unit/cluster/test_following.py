@@ -11,6 +11,7 @@ from tests.simulated_log import contents
 
 from penstock.cluster.replication.following import Following
 from penstock.cluster.replication.source import FetchedRow, LeaderGone, Position, SegmentPart, SegmentWanted
+from penstock.cluster.replication.throttle import Throttle
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import PartitionState
 from penstock.errors import Code, PenstockError
@@ -109,6 +110,8 @@ class Scene:
         self.broker = broker
         self.disk = disk
         self.lost: list[int] = []
+        self.damaged: list[Partition] = []
+        self.full: list[Partition] = []
         self.locks: dict[Partition, asyncio.Lock] = {}
         self.leader = ScriptedLeader(disk)
         self.following, self.task = self.follow_broker(LEADER, self.leader)
@@ -125,7 +128,10 @@ class Scene:
             self.broker.stats,
             self.broker.failures.append,
             lost,
+            self.damaged.append,
+            self.full.append,
             lambda partition: self.locks.setdefault(partition, asyncio.Lock()),
+            Throttle(self.broker.clock, lambda: None),
         )
         return following, asyncio.get_running_loop().create_task(following.run())
 
@@ -297,11 +303,21 @@ async def test_the_log_begins_where_the_leaders_does(it: Scene) -> None:
 @scene
 async def test_an_epoch_is_saved_even_if_the_rest_of_the_answer_is_damaged(it: Scene) -> None:
     partition = await it.follow()
-    it.leader.answer(it.row(0, it.batch(0)))
+    it.leader.answer(it.row(0, it.batch(0, EPOCH - 1)))
     await it.next(1)
-    it.leader.answer(it.row(0, it.batch(1, EPOCH + 1), it.batch(2, EPOCH + 1)[:-1]))
+    it.leader.answer(it.row(0, it.batch(1), it.batch(2)[:-1]))
     await it.until_asked_for(0, 2)
-    assert partition.opened().state.epochs.latest == EPOCH + 1
+    assert partition.opened().state.epochs.latest == EPOCH
+
+
+@scene
+async def test_a_batch_of_an_epoch_that_has_not_begun_is_no_good(it: Scene) -> None:
+    """Its checksum does not cover the epoch: a flipped bit there would end the log's history."""
+    partition = await it.follow()
+    it.leader.answer(it.row(0, it.batch(0), it.batch(1, EPOCH + 1)))
+    await it.until_asked_for(0, 1)
+    assert partition.opened().end_offset == 1
+    assert partition.opened().state.epochs.latest == EPOCH
 
 
 @scene

@@ -35,6 +35,8 @@ def test_every_kind_of_key_is_understood_and_forgotten() -> None:
         keys.admitted_key(2): started(5),
         keys.CONTROLLER: ControllerRecord(2, 5).encode(),
         keys.end_key(ID, 0, 2): End(5, 3, 100).encode(),
+        keys.config_key(None): b'{"log.retention.ms":"1"}',
+        keys.config_key(2): b'{"penstock.cordon":"drained"}',
         keys.CLUSTER: b"{}",
         "producer-ids": b"1000",
     }
@@ -49,12 +51,26 @@ def test_every_kind_of_key_is_understood_and_forgotten() -> None:
     assert (image.members, image.admitted) == ({2: 5}, {2: 5})
     assert image.controller == ControllerRecord(2, 5, 3)
     assert image.ends == {(ID, 0): {2: End(5, 3, 100)}}
+    assert (image.config(2, "log.retention.ms"), image.config(2, "penstock.cordon")) == ("1", "drained")
+    assert (image.cordoned(), image.drained()) == ({2}, {2})
     assert [(entry.name, index) for entry, index, _ in image.partitions()] == [("orders", 0)]
 
     image.apply(Change(key, None, 4) for key in values)
     assert not any(
         (image.topics, image.states, image.deleted, image.brokers, image.members, image.admitted, image.ends)
     )
+    assert not image.configs
+    assert not image.departed
+
+
+def test_a_broker_that_has_gone_is_remembered_until_it_is_back_or_forgotten() -> None:
+    image = Image()
+    image.apply([Change(keys.broker_key(2), BROKER.encode(), 3), Change(keys.broker_key(2), None, 4)])
+    assert (list(image.brokers), list(image.departed)) == ([], [2])
+    image.apply([Change(keys.broker_key(2), BROKER.encode(), 5)])
+    assert (list(image.brokers), list(image.departed)) == ([2], [])
+    image.apply([Change(keys.broker_key(2), None, 6), Change(keys.member_key(2), None, 7)])
+    assert not image.departed
     assert image.controller is None
 
 

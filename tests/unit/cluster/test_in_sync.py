@@ -47,6 +47,7 @@ class Scene:
         self.partition = Partition("t", TOPIC, 0, PartitionState((1, 2, 3), (), -1, 0), config, self.clock, ME)
         self.partition.hold(bench.log, 0)
         self.incarnations = {1: 1, 2: 1, 3: 1}
+        self.full: list[Partition] = []
         self.in_sync = InSync(
             self.etcd.client("leader"),
             self.image,
@@ -55,6 +56,7 @@ class Scene:
             lambda: [self.partition] if self.partition.led is not None else [],
             self._refresh,
             self._changed,
+            self.full.append,
             LAG_S,
         )
         self.partition.on_followers_moved = lambda: self.in_sync.look_at(self.partition)

@@ -170,6 +170,7 @@ class Endpoints:
             except asyncio.CancelledError:
                 # gRPC's word also for a channel that was closed under a call.
                 if not self.is_closed or _is_cancelled():
+                    self.leave(member)  # who asked has no more patience: the next call should not wait for it again
                     raise
             except grpc.aio.UsageError:
                 if not self.is_closed:

@@ -21,6 +21,7 @@ from penstock.cluster.replication.source import (
     SegmentWanted,
     Source,
 )
+from penstock.cluster.replication.throttle import Throttle
 from penstock.engine.partition import Partition
 from penstock.engine.replicas import Replicas
 from penstock.errors import Code, PenstockError
@@ -77,6 +78,7 @@ class Copying:
         stats: Stats,
         fail: Callable[[BaseException], None],
         lock_of: Callable[[Partition], asyncio.Lock],
+        throttle: Throttle,
         ended: Callable[[], None],
         settings: CopySettings,
     ) -> None:
@@ -86,6 +88,7 @@ class Copying:
         self._stats = stats
         self._fail = fail
         self._lock_of = lock_of
+        self._throttle = throttle
         self._ended = ended
         self._settings = settings
         self._jobs: dict[Key, _Job] = {}
@@ -194,18 +197,29 @@ class Copying:
             try:
                 position = await self._replicas.add_to_copy(copy, part.data, position)
                 self._stats.copied_bytes += len(part.data)
+                if job.partition.is_moving_here:
+                    self._stats.moved_bytes += len(part.data)
+                    self._throttle.spend(len(part.data))
                 tries = 1
             except DamagedFile as error:
                 if tries == _TRIES:
                     raise
                 tries += 1
                 log_.limited("damage").warning("range of a segment asked for again", error=str(error))
+            await self._pay(job)
             if position < copy.size:
                 part = await self._ask(job, copy.base, position)
             if not self._is_current(job):
                 return False
         await self._replicas.complete_copy(job.log, copy)
         return True
+
+    async def _pay(self, job: _Job) -> None:
+        """Wait until what was copied for a move is paid for."""
+        wait_s = self._throttle.wait_s()
+        while wait_s and job.partition.is_moving_here and self._is_current(job):
+            await asyncio.sleep(wait_s)
+            wait_s = self._throttle.wait_s()
 
     async def _adopt(self, job: _Job, copy: IncomingSegment) -> bool:
         partition = job.partition

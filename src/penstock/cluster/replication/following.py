@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from penstock.cluster.replication.copying import Copying, CopySettings
 from penstock.cluster.replication.source import FetchedRow, LeaderGone, Position, Source
+from penstock.cluster.replication.throttle import Throttle
 from penstock.engine.partition import Partition
 from penstock.engine.replicas import Replicas
 from penstock.errors import Code, PenstockError
@@ -20,6 +21,7 @@ from penstock.observe.logs import get_logger
 from penstock.observe.stats import Stats
 from penstock.ports.clock import Clock
 from penstock.ports.disk import is_shortage
+from penstock.storage.checked_file import DamagedFile
 from penstock.storage.log.log import Log
 
 log_ = get_logger("replication")
@@ -52,6 +54,8 @@ class Following:
 
     Args:
         lost: told that nobody listens at the leader's address any more, each time it is found out.
+        damaged: told of a replica that cannot be used as it is, with the reason in `offline`.
+        full: told of a replica there is no room for.
         lock_of: held while a partition's log is replaced.
     """
 
@@ -64,7 +68,10 @@ class Following:
         stats: Stats,
         fail: Callable[[BaseException], None],
         lost: Callable[[int], Awaitable[None]],
+        damaged: Callable[[Partition], None],
+        full: Callable[[Partition], None],
         lock_of: Callable[[Partition], asyncio.Lock],
+        throttle: Throttle,
         settings: FollowingSettings | None = None,
     ) -> None:
         self.broker_id = broker_id
@@ -74,7 +81,10 @@ class Following:
         self._stats = stats
         self._fail = fail
         self._lost = lost
+        self._damaged = damaged
+        self._full = full
         self._lock_of = lock_of
+        self._throttle = throttle
         self._settings = settings or FollowingSettings()
         self._partitions: dict[Key, Partition] = {}
         self._paused: dict[Key, float] = {}
@@ -84,7 +94,7 @@ class Following:
         self._synced = asyncio.Event()
         self._closed = False
         self._copying = Copying(
-            source, replicas, clock, stats, fail, lock_of, self._changed.set, self._settings.copying
+            source, replicas, clock, stats, fail, lock_of, throttle, self._changed.set, self._settings.copying
         )
 
     @property
@@ -178,6 +188,9 @@ class Following:
             if log.must_save:
                 unsaved.append(log)
                 continue
+            if partition.is_moving_here and (wait_s := self._throttle.wait_s()):
+                self._paused[key] = now + wait_s
+                continue
             offset = log.end_offset
             if log.visible_end < offset:
                 self._pause(key)  # appended when it led, and not synced yet: a fetch must speak of all there is
@@ -214,12 +227,17 @@ class Following:
             return
         elif len(row.records):
             try:
-                log.append_copied(row.records)
+                log.append_copied(row.records, position.leader_epoch)
             except PenstockError as error:
                 log_.limited("append").warning("copy failed", partition=partition.name, error=str(error))
                 self._pause(key)
+                if error.code is Code.STORAGE_FULL:
+                    self._full(partition)
             self._stats.copied_bytes += len(row.records)
             news.end = log.end_offset
+            if partition.is_moving_here:
+                self._stats.moved_bytes += len(row.records)
+                self._throttle.spend(len(row.records))
         self._news[key] = news
 
     def _pause(self, key: Key) -> None:
@@ -272,17 +290,19 @@ class Following:
                     own_end = news.log.state.epochs.end_of(epoch, news.log.end_offset)[1]
                     parting = min(end, own_end) if own_end >= 0 else end
                     if parting < partition.high_watermark:
-                        self._refuse(partition, parting)
-                        return
+                        if news.log.state.epochs.latest >= partition.state.forced_epoch:
+                            self._refuse(partition, parting)
+                            return
+                        partition.high_watermark = parting
                     if parting >= news.log.end_offset:
                         self._pause(_key(partition))  # nothing goes but epochs; it must not ask the same without end
                     await self._replicas.take_back(partition, parting)
             except OSError as error:  # half done: the next start finishes it
                 self._fail(error)
-            except PenstockError as error:
-                partition.offline = error
-                log_.error("partition is offline", partition=partition.name, error=str(error), help=error.help)
+            except (PenstockError, DamagedFile) as error:
+                partition.offline = PenstockError(Code.CORRUPT_LOG, f"{partition.name}: {error}")
                 self.remove(partition)
+                self._damaged(partition)
 
     def _refuse(self, partition: Partition, parting: int) -> None:
         """The leader lacks what was committed: this copy may be the only one left of it, so it stays as it is."""

@@ -41,6 +41,7 @@ class InSync:
         led: Callable[[], Iterable[Partition]],
         refresh: Callable[[], None],
         changed: Callable[[], None],
+        full: Callable[[Partition], None],
         lag_s: float = 10.0,
         look_s: float = 1.0,
     ) -> None:
@@ -51,12 +52,15 @@ class InSync:
         self._led = led
         self._refresh = refresh
         self._changed = changed
+        self._full = full
         self._lag_s = lag_s
         self._look_s = look_s
         self._wanted: dict[Partition, None] = {}
         self._unknown: set[Partition] = set()
         """Those with a change whose outcome is not known."""
         self._wake = asyncio.Event()
+        self.is_isolated = False
+        """Whether nothing that this broker leads can be committed: what it says about leaders is of no use."""
 
     def look_at(self, partition: Partition) -> None:
         """A follower could be let in: do not wait for the round."""
@@ -74,9 +78,18 @@ class InSync:
             now = self._clock.monotonic()
             if now >= next_look:
                 next_look = now + self._look_s
-                for partition in self._led():
+                led = list(self._led())
+                for partition in led:
+                    was_cut_off = partition.is_cut_off
                     partition.look_again()
+                    if partition.is_cut_off != was_cut_off:
+                        self._changed()
+                    if partition.is_cut_off and not was_cut_off:
+                        log_.warning("cut off from followers and store; sends clients away", partition=partition.name)
                     self._wanted[partition] = None
+                    if partition.led is not None and partition.led.out_of_room:
+                        self._full(partition)
+                self.is_isolated = bool(led) and all(partition.is_cut_off for partition in led)
             wanted = [partition for partition in self._wanted if self._is_due(partition)]
             self._wanted = {}
             for at in range(0, len(wanted), _AT_ONCE):
@@ -146,7 +159,7 @@ class InSync:
                 and not broker.leaving
             ):
                 members.append(follower.broker_id)
-        change = state.with_isr(members, partition.config.least_in_sync(len(state.replicas)))
+        change = state.with_isr(members, partition.config.least_in_sync(state.width))
         change = change.without(leadership.lacking(state.isr, partition.high_watermark))
         if change == state and partition not in self._unknown:
             return None

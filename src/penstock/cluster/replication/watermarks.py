@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import orjson
 
+from penstock.engine.partition import Partition
 from penstock.ports.disk import Disk
 from penstock.storage import checked_file
 from penstock.storage.checked_file import DamagedFile
@@ -15,6 +16,10 @@ from penstock.storage.checked_file import DamagedFile
 FILE_NAME = "high-watermarks"
 _KIND = b"hwms"
 _VERSION = 1
+
+
+def watermark_key(partition: Partition) -> str:
+    return f"{partition.topic_id}/{partition.index}"
 
 
 def save_watermarks(disk: Disk, directory: str, watermarks: Mapping[str, int]) -> None:

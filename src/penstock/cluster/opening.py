@@ -1,0 +1,128 @@
+"""What a broker finds on its disk at its start: the replicas the cluster knows of are opened, or given to be mended.
+
+Nothing is removed because the cluster does not know it. What cannot be read is left as it is, and named.
+"""
+
+from penstock.cluster.image import Image, TopicEntry
+from penstock.cluster.replication.watermarks import load_watermarks, watermark_key
+from penstock.cluster.roles import Roles
+from penstock.engine.engine import Engine
+from penstock.engine.partition import Partition
+from penstock.engine.replicas import OPENED_AT_ONCE
+from penstock.engine.topic_config import make_config
+from penstock.engine.topics import Topic
+from penstock.errors import Code, PenstockError, StartupError
+from penstock.observe.logs import get_logger
+from penstock.ports.disk import Disk
+from penstock.storage.data_directory import DataDirectory, PartitionDirectory
+from penstock.storage.log.recovery import Recovered
+
+log_ = get_logger("cluster")
+
+
+class Opening:
+    def __init__(self, engine: Engine, image: Image, disk: Disk, directory: DataDirectory, roles: Roles) -> None:
+        self._engine = engine
+        self._image = image
+        self._disk = disk
+        self._directory = directory
+        self._roles = roles
+        self._topics: dict[str, Topic] = {}
+        self._watermarks: dict[str, int] = {}
+
+    async def run(self, clean_ends: dict[str, int]) -> bool:
+        """Open everything.
+
+        Args:
+            clean_ends: where each log ended at the last stop, if that was a clean one.
+
+        Returns:
+            Whether all of those logs are there.
+        """
+        await self._disk.run(self._directory.empty_removed)  # a removal that was cut short
+        unreadable: dict[tuple[str, int], StartupError] = {}
+        on_disk = await self._disk.run(self._directory.partitions, unreadable)
+        self._watermarks = await self._disk.run(load_watermarks, self._disk, self._directory.path)
+        mine = self._find(on_disk)
+        for (name, index), error in unreadable.items():
+            self._set_aside(name, index, error)
+        for at in range(0, len(mine), OPENED_AT_ONCE):
+            group = mine[at : at + OPENED_AT_ONCE]
+            for partition, recovered in zip(group, await self._engine.replicas.recover(group, clean_ends), strict=True):
+                self._open(partition, recovered)
+        for topic in self._topics.values():
+            self._engine.topics.add(topic)
+        self._roles.set_aside = await self._disk.run(self._directory.set_aside_before)
+        return not self._is_missing({partition.name for partition in mine}, clean_ends)
+
+    def _find(self, on_disk: list[PartitionDirectory]) -> list[Partition]:
+        """The partitions whose directories are here."""
+        mine, strangers = [], []
+        for found in on_disk:
+            topic = self._topic(found.topic)
+            if topic is None or topic.topic_id != found.topic_id:
+                if found.topic_id not in self._image.deleted:
+                    strangers.append(found)
+            elif found.partition < len(topic.partitions):
+                mine.append(topic.partitions[found.partition])
+        if strangers:
+            log_.error(
+                "the cluster knows nothing of some partitions here; they are left alone",
+                directory=self._directory.path,
+                partitions=len(strangers),
+                topics=sorted({found.topic for found in strangers})[:5],
+            )
+        return mine
+
+    def _set_aside(self, name: str, index: int, error: StartupError) -> None:
+        """A directory that does not say whose it is. The cluster knows whose it should be."""
+        topic = self._topic(name)
+        if topic is None or index >= len(topic.partitions):
+            log_.error("a partition here is left alone", directory=self._directory.path, error=str(error))
+        else:
+            self._damaged(topic.partitions[index], str(error))
+
+    def _open(self, partition: Partition, recovered: Recovered | PenstockError) -> None:
+        if isinstance(recovered, PenstockError):
+            self._damaged(partition, str(recovered))
+        elif recovered.damage:
+            self._damaged(partition, recovered.damage)
+        else:
+            log = self._engine.replicas.open(partition, recovered)
+            saved = self._watermarks.get(watermark_key(partition), 0)
+            # A log that ends below it is older, or has lost its tail: what it has there need not be committed.
+            partition.hold(log, saved if saved <= log.end_offset else 0)
+            log.follows = True
+
+    def _damaged(self, partition: Partition, why: str) -> None:
+        partition.offline = PenstockError(Code.CORRUPT_LOG, why)
+        self._roles.damaged(partition)
+
+    def _is_missing(self, found: set[str], clean_ends: dict[str, int]) -> bool:
+        """Whether a log is gone that was here at the last stop."""
+        gone = clean_ends.keys() - found
+        missing = [
+            f"{entry.name}-{index}"
+            for entry, index, state in self._image.partitions()
+            if self._engine.node_id in state.replicas and f"{entry.name}-{index}" in gone
+        ]
+        if missing:
+            log_.error("logs are gone that were here at the last stop", count=len(missing), partitions=missing[:5])
+        return bool(missing)
+
+    def _topic(self, name: str) -> Topic | None:
+        """A topic of the cluster with all its partitions, none of which has a role yet."""
+        entry = self._image.topics.get(name)
+        if name not in self._topics and entry is not None:
+            self._topics[name] = self._new_topic(entry)
+        return self._topics.get(name)
+
+    def _new_topic(self, entry: TopicEntry) -> Topic:
+        config = make_config(entry.record.settings, self._engine.topic_defaults)
+        topic = Topic(entry.name, entry.record.topic_id, config, [])
+        states = self._image.states.get(entry.record.topic_id, {})
+        for index in range(entry.record.partitions):
+            if index not in states:
+                break
+            topic.partitions.append(self._roles.new_partition(topic, index, states[index]))
+        return topic
