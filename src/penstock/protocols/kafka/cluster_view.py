@@ -14,13 +14,15 @@ class Endpoint(NamedTuple):
     rack: str | None = None
 
 
-def endpoints(context: Context) -> list[Endpoint]:
+def endpoints(context: Context, *, departed: bool = False) -> list[Endpoint]:
+    """Args:
+    departed: those too that have gone not long ago. A client of librdkafka's that is not told of a broker any more
+        forgets it together with what it leads, and asks who does a second later; one that cannot reach it asks at once.
+    """
     if context.image is None:
         return [Endpoint(context.node_id, context.host, context.port)]
-    return [
-        Endpoint(broker.broker_id, broker.host, broker.port, broker.rack)
-        for _, broker in sorted(context.image.brokers.items())
-    ]
+    brokers = context.image.departed | context.image.brokers if departed else context.image.brokers
+    return [Endpoint(broker.broker_id, broker.host, broker.port, broker.rack) for _, broker in sorted(brokers.items())]
 
 
 def endpoint(context: Context, node_id: int) -> Endpoint | None:
@@ -44,4 +46,4 @@ def controller_id(context: Context) -> int:
 def leader_of(context: Context, partition: Partition) -> Endpoint | None:
     """Who leads a partition; None if nobody does that is there."""
     leader = partition.state.leader
-    return endpoint(context, leader) if leader != NOBODY else None
+    return endpoint(context, leader) if leader != NOBODY and not partition.is_cut_off else None

@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from penstock.cluster import broker_settings
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.configs import BROKER, TOPIC, find_topic, unknown_type
+from penstock.protocols.kafka.configs import BROKER, TOPIC, check_broker, find_topic, unknown_type
 from penstock.protocols.kafka.handlers import Context, Fields
 from penstock.protocols.kafka.messages import Message
 
@@ -20,8 +21,11 @@ async def alter_resources(context: Context, request: Message, make_alter: Callab
         code, text = errors.NONE, None
         try:
             _check(resource, named)
-            topic = find_topic(context, resource.resource_name)
-            await context.engine.alter_topic(topic, make_alter(resource), validate_only=request.validate_only)
+            if resource.resource_type == BROKER:
+                await _alter_broker(context, resource, make_alter(resource), validate_only=request.validate_only)
+            else:
+                topic = find_topic(context, resource.resource_name)
+                await context.engine.alter_topic(topic, make_alter(resource), validate_only=request.validate_only)
         except PenstockError as error:
             code, text = errors.kafka_code(error), errors.describe(error)
         responses.append(
@@ -43,11 +47,19 @@ def _check(resource: Message, named: Mapping[tuple[int, str], int]) -> None:
     twice = [key for key, times in Counter(config.name for config in resource.configs).items() if times > 1]
     if twice:
         raise PenstockError(Code.INVALID_REQUEST, f"setting {twice[0]} of {name!r} is named twice in one request")
-    if kind == BROKER:
+    if kind not in (TOPIC, BROKER):
+        raise unknown_type(kind)
+
+
+async def _alter_broker(context: Context, resource: Message, alter: Alter, *, validate_only: bool) -> None:
+    """Of one broker, there or not, or of all of them if it has no name. Any broker can be asked."""
+    fixed = [config.name for config in resource.configs if config.name not in broker_settings.NAMES]
+    if context.operations is None or fixed:
+        names = fixed or [config.name for config in resource.configs]
         raise PenstockError(
             Code.INVALID_REQUEST,
-            f"a broker reads its settings when it starts: {', '.join(config.name for config in resource.configs)}",
+            f"a broker reads its settings when it starts: {', '.join(names)}",
             help="set it in the broker's file, environment or flags and restart it, or set it for a topic",
         )
-    if kind != TOPIC:
-        raise unknown_type(kind)
+    broker_id = check_broker(context, resource.resource_name) if resource.resource_name else None
+    await context.operations.alter_settings(broker_id, alter, validate_only=validate_only)

@@ -1,8 +1,14 @@
-"""Settings as Kafka's admin APIs speak of them: resources, sources, types, and the entries of a topic and a broker."""
+"""Settings as Kafka's admin APIs speak of them: resources, sources, types, and the entries of a topic and a broker.
 
-from collections.abc import Iterator
+A value comes from the first place that has one: set for the topic, set at run time for the broker, set so for all
+brokers, the broker's file, the built-in default.
+"""
+
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from penstock.cluster import broker_settings
+from penstock.cluster.image import CORDON
 from penstock.engine.topic_config import SETTINGS, Setting, TopicConfig
 from penstock.engine.topics import Topic, check_name
 from penstock.errors import Code, PenstockError
@@ -14,10 +20,13 @@ CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 
 TOPIC_SOURCE: Final = 1
+DYNAMIC_BROKER_SOURCE: Final = 2
+DYNAMIC_DEFAULT_SOURCE: Final = 3
 BROKER_SOURCE: Final = 4
 DEFAULT_SOURCE: Final = 5
 
 TYPES: Final = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
+_UNLIMITED: Final = str((1 << 63) - 1)  # what Kafka's brokers say of a rate that nobody has set
 
 
 class Synonym(NamedTuple):
@@ -30,11 +39,41 @@ class Synonym(NamedTuple):
 
 class Entry(NamedTuple):
     name: str
-    value: str
+    value: str | None
     source: int
     kind: str
     documentation: str
     synonyms: list[Synonym]
+    read_only: bool = False
+
+
+class _Own(NamedTuple):
+    """A setting of brokers that is no default of topics, and can be changed at run time."""
+
+    name: str
+    default: str | None
+    kind: str
+    documentation: str
+
+
+_CHANGEABLE: Final = (
+    _Own(
+        CORDON,
+        None,
+        "string",
+        "cordoned: the broker gets no new replicas; drained: it leads nothing either. Not set, it does both.",
+    ),
+    _Own(
+        broker_settings.THROTTLE,
+        _UNLIMITED,
+        "long",
+        "Bytes a second the broker copies of partitions that move to it.",
+    ),
+    *(
+        _Own(name, _UNLIMITED, "long", "Taken and kept for Kafka's tools; nothing here goes by it.")
+        for name in broker_settings.WITHOUT_EFFECT
+    ),
+)
 
 
 def topic_entries(context: Context, config: TopicConfig, replicas: int) -> Iterator[Entry]:
@@ -48,24 +87,73 @@ def topic_entries(context: Context, config: TopicConfig, replicas: int) -> Itera
         synonyms += _broker_synonyms(context, setting)
         if name == "min.insync.replicas" and config.min_insync_is_default:
             synonyms = [Synonym(setting.broker_name, str(config.least_in_sync(replicas)), DEFAULT_SOURCE)]
-        yield Entry(name, synonyms[0].value, synonyms[0].source, setting.kind, setting.documentation, synonyms)
+        value, source = _acting(synonyms, setting.default)
+        yield Entry(name, value, source, setting.kind, setting.documentation, synonyms)
 
 
 def broker_entries(context: Context) -> Iterator[Entry]:
-    """The broker's own settings, then its defaults for topics, all under Kafka's names."""
+    """The broker's own settings, then what can be changed at run time, its defaults for topics last."""
     for own in context.broker_settings:
         source = DEFAULT_SOURCE if own.is_default else BROKER_SOURCE
-        yield Entry(own.name, own.value, source, own.kind, own.documentation, [Synonym(own.name, own.value, source)])
+        synonyms = [Synonym(own.name, own.value, source)]
+        yield Entry(own.name, own.value, source, own.kind, own.documentation, synonyms, read_only=True)
+    if context.image is not None:
+        yield from changeable_entries(context, context.node_id)
     for setting in SETTINGS.values():
-        synonyms = _broker_synonyms(context, setting)
-        first = synonyms[0]
-        yield Entry(first.name, first.value, first.source, setting.kind, setting.documentation, synonyms)
+        if setting.broker_name:
+            synonyms = _broker_synonyms(context, setting)
+            value, source = _acting(synonyms, setting.default)
+            read_only = context.image is None
+            yield Entry(
+                setting.broker_name, value, source, setting.kind, setting.documentation, synonyms, read_only=read_only
+            )
+
+
+def default_entries(context: Context) -> Iterator[Entry]:
+    """What is set at run time for all brokers, and nothing else, as Kafka does."""
+    if context.image is None:
+        return
+    kinds = {own.name: (own.kind, own.documentation) for own in _CHANGEABLE}
+    kinds |= {setting.broker_name: (setting.kind, setting.documentation) for setting in SETTINGS.values()}
+    for name, value in sorted(context.image.configs.get(None, {}).items()):
+        kind, documentation = kinds[name]
+        synonyms = [Synonym(name, value, DYNAMIC_DEFAULT_SOURCE)]
+        yield Entry(name, value, DYNAMIC_DEFAULT_SOURCE, kind, documentation, synonyms)
+
+
+def changeable_entries(context: Context, broker_id: int) -> Iterator[Entry]:
+    """What can be changed of a broker while it runs, and every broker of the cluster knows of it, there or not."""
+    for own in _CHANGEABLE:
+        synonyms = _set_at_run_time(context, broker_id, own.name)
+        if own.default is not None:
+            synonyms.append(Synonym(own.name, own.default, DEFAULT_SOURCE))
+        value, source = _acting(synonyms, own.default)
+        yield Entry(own.name, value, source, own.kind, own.documentation, synonyms)
+
+
+def _acting(synonyms: Iterable[Synonym], default: str | None) -> tuple[str | None, int]:
+    """The value that counts and where it comes from."""
+    return next(((first.value, first.source) for first in synonyms), (default, DEFAULT_SOURCE))
+
+
+def _set_at_run_time(context: Context, broker_id: int, name: str) -> list[Synonym]:
+    if context.image is None:
+        return []
+    places = ((broker_id, DYNAMIC_BROKER_SOURCE), (None, DYNAMIC_DEFAULT_SOURCE))
+    configs = context.image.configs
+    return [Synonym(name, configs[place][name], source) for place, source in places if name in configs.get(place, {})]
 
 
 def _broker_synonyms(context: Context, setting: Setting) -> list[Synonym]:
-    synonyms = [Synonym(setting.broker_name, setting.default, DEFAULT_SOURCE)]
-    default = context.engine.topic_defaults.get(setting.name)
-    return synonyms if default is None else [Synonym(setting.broker_name, default, BROKER_SOURCE), *synonyms]
+    """Where a topic's default may come from; some settings have none but the built-in one, under no name."""
+    name = setting.broker_name
+    if not name:
+        return []
+    in_file = context.engine.topic_defaults if context.file_defaults is None else context.file_defaults
+    synonyms = _set_at_run_time(context, context.node_id, name)
+    if setting.name in in_file:
+        synonyms.append(Synonym(name, in_file[setting.name], BROKER_SOURCE))
+    return [*synonyms, Synonym(name, setting.default, DEFAULT_SOURCE)]
 
 
 def find_topic(context: Context, name: str) -> Topic:
@@ -77,10 +165,16 @@ def find_topic(context: Context, name: str) -> Topic:
     return topic
 
 
-def check_broker(context: Context, name: str) -> None:
-    """Raises PenstockError when a broker resource names another broker."""
-    if name != str(context.node_id):
-        raise PenstockError(Code.INVALID_REQUEST, f"broker {name!r} is not here; this is broker {context.node_id}")
+def check_broker(context: Context, name: str) -> int:
+    """Whose broker resource it is. Raises PenstockError when it names no broker of this cluster."""
+    known = [context.node_id] if context.image is None else sorted({context.node_id, *context.image.members})
+    found = next((broker_id for broker_id in known if str(broker_id) == name), None)
+    if found is None:
+        others = "" if context.image is None else f"; there are {', '.join(map(str, known))}"
+        raise PenstockError(
+            Code.INVALID_REQUEST, f"broker {name!r} is not here; this is broker {context.node_id}{others}"
+        )
+    return found
 
 
 def unknown_type(resource_type: int) -> PenstockError:

@@ -18,8 +18,8 @@ _HINTED = (Code.NOT_LEADER, Code.FENCED_LEADER_EPOCH)
 
 
 def hint(partition: Partition | None, error: PenstockError) -> Leader | None:
-    """The leader to name in a refusal, if that is the reason and somebody leads."""
-    if partition is None or error.code not in _HINTED or partition.state.leader == NOBODY:
+    """The leader to name in a refusal, if that is the reason and somebody leads: not this broker, which refuses."""
+    if partition is None or error.code not in _HINTED or partition.state.leader == NOBODY or partition.is_cut_off:
         return None
     return partition.state.leader, partition.state.leader_epoch
 

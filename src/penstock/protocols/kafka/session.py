@@ -27,6 +27,7 @@ from penstock.protocols.kafka.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_partition_reassignments,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -43,6 +44,7 @@ from penstock.protocols.kafka.handlers import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    elect_leaders,
     end_txn,
     fetch,
     find_coordinator,
@@ -54,6 +56,7 @@ from penstock.protocols.kafka.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     list_transactions,
     metadata,
     offset_commit,
@@ -65,6 +68,7 @@ from penstock.protocols.kafka.handlers import (
     sasl_handshake,
     sync_group,
     txn_offset_commit,
+    unregister_broker,
     write_txn_markers,
 )
 from penstock.protocols.kafka.identity import Login
@@ -115,6 +119,10 @@ _HANDLERS: tuple[ModuleType, ...] = (
     write_txn_markers,
     describe_transactions,
     list_transactions,
+    elect_leaders,
+    alter_partition_reassignments,
+    list_partition_reassignments,
+    unregister_broker,
 )
 APIS: tuple[Api, ...] = tuple(module.API for module in _HANDLERS)
 _BY_KEY = {module.API.key: module for module in _HANDLERS}
@@ -225,6 +233,8 @@ class KafkaSession:
         start = skip_client_id(frame, position, flexible=schema.flexible)
         key, revision = b"", -1
         if module is metadata:
+            if self._context.is_isolated():  # an answer would keep the client here: it asks whom it has a connection to
+                raise PeerError("this broker is cut off from the cluster; clients ask others who leads")
             topics = self._context.engine.topics
             body = self._context.metadata_answers.get(topics.revision, version, frame[start:])
             if body is not None:

@@ -15,6 +15,7 @@ from penstock.protocols.kafka.messages import Message
 
 if TYPE_CHECKING:
     from penstock.cluster.image import Image
+    from penstock.cluster.operations import Operations
     from penstock.protocols.kafka.fetch_sessions import FetchSessions
     from penstock.protocols.kafka.identity import Identity, Login
 
@@ -107,6 +108,12 @@ class Context:
     broker_settings: Sequence[BrokerSetting] = ()
     image: "Image | None" = None
     """The cluster as this broker knows it; None for a broker on its own."""
+    operations: "Operations | None" = None
+    """What an operator may ask of the cluster; None for a broker on its own."""
+    is_isolated: "Callable[[], bool]" = lambda: False
+    """Whether this broker is cut off, so that clients should ask others who leads."""
+    file_defaults: Mapping[str, str] | None = None
+    """Topic defaults as the broker's file has them, where others can be set at run time."""
     cluster: bool = False
     """Whether there are other brokers; what only they may ask is then refused to clients."""
     identity: "Identity | None" = None

@@ -1,4 +1,6 @@
-"""AlterConfigs 0-2: replace all settings of a topic. What is not named falls back to its default.
+"""AlterConfigs 0-2: replace all settings of a topic, or all that were changed of a broker while it ran.
+
+What is not named falls back to its default.
 
 Kafka's own tools have moved to IncrementalAlterConfigs; older clients still send this one.
 """

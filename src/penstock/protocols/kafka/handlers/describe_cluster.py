@@ -15,9 +15,16 @@ def handle(context: Context, request: Message, version: int) -> Fields:
         code, text = errors.MISMATCHED_ENDPOINT_TYPE, "this is a broker; there are no controllers to ask"
     elif endpoint_type != _BROKERS:
         code, text = errors.UNSUPPORTED_ENDPOINT_TYPE, f"endpoint type {endpoint_type}; known: 1 (brokers)"
+    fenced = request.get("include_fenced_brokers", False)
     brokers = [
-        {"broker_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack, "is_fenced": False}
-        for each in cluster_view.endpoints(context)
+        {
+            "broker_id": each.node_id,
+            "host": each.host,
+            "port": each.port,
+            "rack": each.rack,
+            "is_fenced": context.image is not None and not context.image.is_live(each.node_id),
+        }
+        for each in cluster_view.endpoints(context, departed=fenced)
     ]
     return {
         "throttle_time": 0,

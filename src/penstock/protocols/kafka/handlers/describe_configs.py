@@ -1,11 +1,14 @@
 """DescribeConfigs 1-4: every setting of topics and of this broker, with value, source, type and documentation.
 
+Of another broker only what is set at run time is known here. The name "" stands for all brokers.
+
 Version notes: 1 synonyms; 3 types and documentation; 4 flexible.
 
 Not here: broker loggers. Groups and client metrics have no settings, so theirs is an empty list.
 """
 
 import asyncio
+from collections.abc import Iterator
 
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
@@ -17,7 +20,9 @@ from penstock.protocols.kafka.configs import (
     TYPES,
     Entry,
     broker_entries,
+    changeable_entries,
     check_broker,
+    default_entries,
     find_topic,
     topic_entries,
     unknown_type,
@@ -48,7 +53,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
             "error_message": text,
             "resource_type": resource.resource_type,
             "resource_name": resource.resource_name,
-            "configs": [_fields(entry, resource, request) for entry in entries],
+            "configs": [_fields(entry, request) for entry in entries],
         }
         results.append(encode(schema, fields))
     return {"throttle_time": 0, "results": results}
@@ -58,12 +63,9 @@ def _entries(context: Context, resource: Message) -> list[Entry]:
     name, asked = resource.resource_name, resource.configuration_keys
     if resource.resource_type == TOPIC:
         topic = find_topic(context, name)
-        found = topic_entries(context, topic.config, len(topic.partitions[0].state.replicas))
+        found = topic_entries(context, topic.config, topic.partitions[0].state.width)
     elif resource.resource_type == BROKER:
-        if not name:
-            return []  # defaults for all brokers, set at run time: there are none
-        check_broker(context, name)
-        found = broker_entries(context)
+        found = _broker_entries(context, name)
     elif resource.resource_type in (GROUP, CLIENT_METRICS):
         return []
     else:
@@ -71,11 +73,18 @@ def _entries(context: Context, resource: Message) -> list[Entry]:
     return [entry for entry in found if not asked or entry.name in asked]
 
 
-def _fields(entry: Entry, resource: Message, request: Message) -> Fields:
+def _broker_entries(context: Context, name: str) -> Iterator[Entry]:
+    if not name:
+        return default_entries(context)
+    broker_id = check_broker(context, name)
+    return broker_entries(context) if broker_id == context.node_id else changeable_entries(context, broker_id)
+
+
+def _fields(entry: Entry, request: Message) -> Fields:
     return {
         "name": entry.name,
         "value": entry.value,
-        "read_only": resource.resource_type == BROKER,
+        "read_only": entry.read_only,
         "config_source": entry.source,
         "is_sensitive": False,
         "synonyms": [each._asdict() for each in entry.synonyms] if request.include_synonyms else [],

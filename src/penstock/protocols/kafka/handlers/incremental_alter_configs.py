@@ -1,14 +1,16 @@
-"""IncrementalAlterConfigs 0-1: set, delete, append to and subtract from single settings of a topic (KIP-339)."""
+"""IncrementalAlterConfigs 0-1: set, delete, append to and subtract from settings of topics and brokers (KIP-339)."""
 
 from collections.abc import Mapping
 
-from penstock.engine.topic_config import SETTINGS, split_list
+from penstock.engine.topic_config import SETTINGS, Setting, split_list
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka.config_changes import alter_resources
+from penstock.protocols.kafka.configs import BROKER
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
 API = Api(44, "incremental_alter_configs", 0, 1)
+_BROKER_SETTINGS = {setting.broker_name: setting for setting in SETTINGS.values() if setting.broker_name}
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
@@ -20,6 +22,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
 
 def _change(given: Mapping[str, str], resource: Message, defaults: Mapping[str, str]) -> dict[str, str]:
     changed = dict(given)
+    of_broker = resource.resource_type == BROKER
     for config in resource.configs:
         name, operation = config.name, config.config_operation
         if operation == _DELETE:
@@ -29,20 +32,26 @@ def _change(given: Mapping[str, str], resource: Message, defaults: Mapping[str, 
         elif operation == _SET:
             changed[name] = config.value
         elif operation in (_APPEND, _SUBTRACT):
-            changed[name] = _combine(changed, name, operation, config.value, defaults)
+            changed[name] = _combine(changed, _list(name, of_broker), config, defaults)
         else:
             raise PenstockError(Code.INVALID_REQUEST, f"operation {operation} on setting {name}; known: 0 to 3")
     return changed
 
 
-def _combine(given: Mapping[str, str], name: str, operation: int, value: str, defaults: Mapping[str, str]) -> str:
+def _list(name: str, of_broker: bool) -> Setting:
+    """The setting of kind list that has this name. Raises PenstockError INVALID_CONFIG."""
+    found = _BROKER_SETTINGS.get(name) if of_broker else SETTINGS.get(name)
+    if found is None or found.kind != "list":
+        owner = "broker" if of_broker else "topic"
+        raise PenstockError(Code.INVALID_CONFIG, f"{owner} setting {name!r} is no list; set it as a whole")
+    return found
+
+
+def _combine(given: Mapping[str, str], setting: Setting, config: Message, defaults: Mapping[str, str]) -> str:
     """A list with some words more, or some less; it begins as what acts now."""
-    setting = SETTINGS.get(name)
-    if setting is None or setting.kind != "list":
-        raise PenstockError(Code.INVALID_CONFIG, f"topic setting {name!r} is no list; set it as a whole")
-    words = split_list(given.get(name, defaults.get(name, setting.default)))
-    asked = split_list(value)
-    if operation == _APPEND:
+    words = split_list(given.get(config.name, defaults.get(setting.name, setting.default)))
+    asked = split_list(config.value)
+    if config.config_operation == _APPEND:
         words += [word for word in asked if word not in words]
     else:
         words = [word for word in words if word not in asked]

@@ -26,7 +26,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         topics = [await _find(context, wanted, may_create, operations) for wanted in asked]
     return {
         "throttle_time": 0,
-        "brokers": [endpoint._asdict() for endpoint in cluster_view.endpoints(context)],
+        "brokers": [endpoint._asdict() for endpoint in cluster_view.endpoints(context, departed=True)],
         "cluster_id": context.engine.cluster_id,
         "controller_id": cluster_view.controller_id(context),
         "topics": topics,

@@ -1,0 +1,48 @@
+"""ElectLeaders 0-2: let the preferred replicas lead (KIP-183), or where nobody leads whoever is there (KIP-460).
+
+Of partitions that are named each has its answer; when all are meant, only those do whose leader changed or should have.
+
+Version notes: 1 type of election and an error of the whole; 2 flexible.
+"""
+
+from penstock.errors import Code, PenstockError
+from penstock.protocols.kafka import errors
+from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.operator_calls import by_topic, in_time, outcomes_in_time, told
+
+API = Api(43, "elect_leaders", 0, 2)
+_PREFERRED, _UNCLEAN = range(2)
+
+
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    kind = request.get("election_type", _PREFERRED)
+    code, outcomes = errors.NONE, {}
+    try:
+        if kind not in (_PREFERRED, _UNCLEAN):
+            raise PenstockError(Code.INVALID_REQUEST, f"election type {kind}; known: 0 (preferred), 1 (unclean)")
+        if request.topic_partitions is None:
+            outcomes = await in_time(
+                context, request.timeout, lambda operations: operations.elect(None, unclean=kind == _UNCLEAN)
+            )
+        else:
+            named = {(topic.topic, index): None for topic in request.topic_partitions for index in topic.partitions}
+            outcomes = await outcomes_in_time(
+                context,
+                request.timeout,
+                named,
+                lambda operations: operations.elect(list(named), unclean=kind == _UNCLEAN),
+            )
+    except PenstockError as error:
+        code = errors.kafka_code(error)
+    return {
+        "throttle_time": 0,
+        "error_code": code,
+        "replica_election_results": [
+            {
+                "topic": topic,
+                "partition_result": [{"partition_id": place[1], **told(outcomes[place])} for place in places],
+            }
+            for topic, places in by_topic(outcomes)
+        ],
+    }
