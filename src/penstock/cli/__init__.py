@@ -2,8 +2,8 @@
 
 Owns: the words a person types and what is printed back. One file per command, imported only when that command is
 called. Commands talk to a broker over the network, through librdkafka or, where that has no API, `wire.py`, like any
-other Kafka program. Only three look into other rooms: `serve` starts `server`, `config` reads its settings, `log` uses
-what storage and metadata have `offline`.
+other Kafka program. Only four look into other rooms: `serve` starts `server`, `config` reads its settings, `log` uses
+what storage and metadata have `offline`, `cluster` lets `cluster.plans` decide what should go where.
 
 main.py        finds the command, prints the help, turns errors into exit codes
 failure.py     exit codes, and the one line an error becomes
@@ -22,6 +22,7 @@ produce.py     records in; record_input.py reads them, delivery.py sends them an
 consume.py     records out; position.py and record_range.py choose them, record_filter.py sieves, record_text.py prints
 group.py       groups; groups.py asks, group_offsets.py plans, group_table.py prints
 txn.py         transactions; transactions.py asks and ends them
+cluster.py     clusters; cluster_view asks, cluster_health judges, cluster_plan, _execution, _progress carry out
 config.py      a broker's settings
 log.py         a data directory; dump.py prints what is in it, repairing.py mends it
 bench/         throughput and latency of a broker

@@ -25,6 +25,7 @@ COMMANDS = {
     "consume": "read records, once or as they come",
     "group": "list and describe groups, show their lag, reset their offsets",
     "txn": "list, describe and abort transactions",
+    "cluster": "see how a cluster does, move partitions, take brokers out and in",
     "config": "check and show a broker's settings",
     "log": "look into, verify and repair a data directory",
     "spark": "check what Spark needs, have it start faster",

@@ -1,11 +1,12 @@
 """`penstock.client` in the words of the command line, for the few APIs that librdkafka does not have.
 
-Plaintext only: with any other `security.protocol` it says so before it connects. Everything else goes through
-librdkafka (docs/adr/0007).
+Plaintext only unless a command says otherwise: with any other `security.protocol` it says so before it connects.
+Everything else goes through librdkafka (docs/adr/0007).
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from penstock.cli.connection import Refused, Server, split_address
@@ -14,6 +15,7 @@ from penstock.client import errors
 from penstock.client.cluster import GROUP, TRANSACTION
 from penstock.client.connection import Connection
 from penstock.client.errors import error_name
+from penstock.client.security import parse_security
 from penstock.client.settings import Address, Settings
 
 if TYPE_CHECKING:
@@ -28,11 +30,21 @@ _RETRY_S: Final = 0.1
 class Cluster:
     """The brokers behind a server's address, each connected when it is first asked."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, any_security: bool = False) -> None:
+        """
+        Args:
+            any_security: TLS and credentials too, as the server's properties say.
+        """
         self._server = server
         self._settings = Settings(server.address, timeout_s=server.timeout_s, client_id="penstock-cli")
         self._open: dict[Address, Connection] = {}
-        if not is_plaintext(server):
+        self._learned: list[Address] = []
+        if any_security:
+            try:
+                self._settings = replace(self._settings, security=parse_security(server.properties))
+            except errors.ClientError as error:
+                raise CommandError(str(error), code=USAGE) from None
+        elif not is_plaintext(server):
             told = f"security.protocol={server.properties['security.protocol']}"
             raise CommandError(f"{told}: what librdkafka cannot ask is asked in plaintext only", code=USAGE)
 
@@ -42,6 +54,10 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         for connection in self._open.values():
             connection.close()
+
+    def learn(self, addresses: Iterable[Address]) -> None:
+        """Brokers that may be asked as well when none of those answers that the server was named with."""
+        self._learned = list(addresses)
 
     def brokers(self) -> dict[int, Address]:
         return {each.node_id: (each.host, each.port) for each in self.ask(None, "metadata", topics=[]).brokers}
@@ -79,7 +95,7 @@ class Cluster:
         """Ask one broker, or without an address any of those the server was named with."""
         reasons = []
         places = [split_address(word.strip()) for word in self._server.address.split(",")]
-        for place in places if address is None else [address]:
+        for place in dict.fromkeys([*places, *self._learned]) if address is None else [address]:
             try:
                 return self._connect(place).call(api, **values)
             except errors.Unreachable as error:
@@ -104,7 +120,7 @@ def is_plaintext(server: Server) -> bool:
     return server.properties.get("security.protocol", "plaintext").lower() == "plaintext"
 
 
-def check(code: int, what: str) -> None:
-    """Raise `Refused` for an error code, in Kafka's words."""
+def check(code: int, what: str, text: str | None = None) -> None:
+    """Raise `Refused` for an error code, in the server's words if it has any, else in Kafka's."""
     if code:
-        raise Refused(f"{what}: {error_name(code).lower().replace('_', ' ')}", error_name(code))
+        raise Refused(f"{what}: {text or error_name(code).lower().replace('_', ' ')}", error_name(code))

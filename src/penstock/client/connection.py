@@ -36,13 +36,21 @@ _APIS: Final = {
     "add_partitions_to_txn": (24, 0, 3),  # from 4 on for brokers
     "end_txn": (26, 0, 4),  # from 5 on an end changes the epoch (KIP-890)
     "write_txn_markers": (27, 1, 1),
+    "describe_configs": (32, 1, 4),
+    "describe_log_dirs": (35, 1, 4),
     "sasl_authenticate": (36, 0, 2),
+    "elect_leaders": (43, 1, 2),  # from 1 on an election may be unclean
+    "incremental_alter_configs": (44, 0, 1),
+    "alter_partition_reassignments": (45, 0, 1),
+    "list_partition_reassignments": (46, 0, 0),
     "offset_delete": (47, 0, 0),
-    "describe_cluster": (60, 0, 1),
+    "describe_cluster": (60, 0, 2),
     "describe_producers": (61, 0, 0),
+    "unregister_broker": (64, 0, 0),
     "describe_transactions": (65, 0, 0),
     "list_transactions": (66, 0, 1),
     "consumer_group_describe": (69, 0, 1),
+    "describe_topic_partitions": (75, 0, 0),
 }
 """Kafka's number of each API, the oldest and the newest version this client can use."""
 

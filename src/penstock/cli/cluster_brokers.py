@@ -1,0 +1,323 @@
+"""`penstock cluster cordon`, `uncordon`, `drain`, `decommission`, `replace`, `config`: one broker, or all of them."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+from penstock.cli.cluster_changes import alter_config, elect, unregister
+from penstock.cli.cluster_execution import BrokerIds, Manner, carry_out, format_outcome, manner_options, propose
+from penstock.cli.cluster_plan import make_layout
+from penstock.cli.cluster_progress import POLL_S, try_again, wait_for_moves
+from penstock.cli.cluster_view import CORDON, CORDONED, DRAINED, Partition, Picture, View
+from penstock.cli.connection import Server, read_properties, server_options
+from penstock.cli.failure import FAILED, USAGE, CommandError
+from penstock.cli.output import note, output_option, print_table, progress, show
+from penstock.cluster.plans import Layout, Move, evacuate, substitute
+
+_PATIENCE: Final = 20
+"""Pictures in a row in which nobody else can lead what a broker leads, before that is told."""
+
+id_argument = click.argument("broker_id", metavar="ID", type=click.IntRange(0))
+
+
+@click.command(
+    "cordon",
+    help="""Give a broker no new replicas: not of new topics, not by plans. It keeps what it has, and leads.""",
+    epilog="""\b
+Examples:
+  penstock cluster cordon 3
+  penstock cluster uncordon 3""",
+)
+@id_argument
+@output_option
+@server_options
+def cordon(broker_id: int, output: str, server: Server) -> None:
+    with View(server) as view:
+        was = view.fetch(sizes=False).broker(broker_id).cordon
+        if was != DRAINED:  # which is more
+            alter_config(view, broker_id, {CORDON: CORDONED})
+    _show_cordon(broker_id, was, was if was == DRAINED else CORDONED, output)
+
+
+@click.command(
+    "uncordon",
+    help="Let a broker have replicas again, and lead.",
+    epilog="""\b
+Examples:
+  penstock cluster uncordon 3""",
+)
+@id_argument
+@output_option
+@server_options
+def uncordon(broker_id: int, output: str, server: Server) -> None:
+    with View(server) as view:
+        was = view.fetch(sizes=False).broker(broker_id).cordon
+        alter_config(view, broker_id, {CORDON: None})
+    _show_cordon(broker_id, was, "", output)
+
+
+def _show_cordon(broker_id: int, was: str, is_: str, output: str) -> None:
+    says = f"broker {broker_id} takes replicas and leads" if not is_ else f"broker {broker_id} is {is_}"
+    fields = {"broker": broker_id, "was": was or None, "cordon": is_ or None}
+    show(fields, output, lambda: click.echo(says + (" already" if was == is_ else "")))
+
+
+@click.command(
+    "drain",
+    short_help="Have a broker lead nothing.",
+    help="""Have a broker lead nothing and get nothing new, before work on its machine: others lead what it led, and
+    it stays in sync until it is stopped. Returns when it leads nothing. --undo lets it lead again, and hands back what
+    it should lead.""",
+    epilog="""\b
+Examples:
+  penstock cluster drain 2
+  penstock cluster drain 2 --undo""",
+)
+@id_argument
+@click.option("--undo", is_flag=True, help="Let it lead and have replicas again.")
+@output_option
+@server_options
+def drain(broker_id: int, undo: bool, output: str, server: Server) -> None:
+    with View(server) as view:
+        picture = view.fetch(sizes=False)
+        picture.broker(broker_id)
+        alter_config(view, broker_id, {CORDON: None if undo else DRAINED})
+        if undo:
+            elect(view, [each.place for each in picture.partitions if _should_lead(each, broker_id)])
+            count = len(view.fetch(sizes=False).led_by(broker_id))
+        else:
+            _wait_for_handover(view, broker_id)
+            count = 0
+    says = f"broker {broker_id} leads {count:,} partitions again" if undo else f"broker {broker_id} leads nothing"
+    fields = {"broker": broker_id, "cordon": None if undo else DRAINED, "leaders": count}
+    show(fields, output, lambda: click.echo(says))
+
+
+def _should_lead(partition: Partition, broker_id: int) -> bool:
+    return partition.replicas[0] == broker_id and broker_id in partition.isr and partition.leader != broker_id
+
+
+def _wait_for_handover(view: View, broker_id: int) -> None:
+    first = view.fetch(sizes=False)
+    stuck_for = 0
+    left = len(first.led_by(broker_id))
+    with (
+        _ending(f"broker {broker_id} stays drained; 'penstock cluster drain {broker_id} --undo' takes it back"),
+        progress(f"broker {broker_id} hands over", left, unit="partitions") as bar,
+    ):
+        while True:
+            picture = try_again(lambda: view.fetch(sizes=False))
+            if picture is not None:
+                led = picture.led_by(broker_id)
+                bar.advance(left - len(led))
+                left = len(led)
+                if not led:
+                    return
+                stuck_for = stuck_for + 1 if not any(_has_heir(picture, each, broker_id) for each in led) else 0
+                if stuck_for >= _PATIENCE:
+                    raise _alone(broker_id, led)
+            time.sleep(POLL_S)
+
+
+def _has_heir(picture: Picture, partition: Partition, broker_id: int) -> bool:
+    others = [picture.brokers[each] for each in partition.isr if each != broker_id]
+    return any(each.is_up and each.cordon != DRAINED for each in others)
+
+
+def _alone(broker_id: int, led: Sequence[Partition]) -> CommandError:
+    names = ", ".join(each.name for each in led[:3]) + (", …" if len(led) > 3 else "")
+    return CommandError(
+        f"broker {broker_id} is drained and still leads {len(led)} partitions that nobody else has in sync: {names}; "
+        "wait for others to be in sync, or give them more replicas ('penstock cluster reassign --plan')"
+    )
+
+
+@click.command(
+    "decommission",
+    short_help="Empty a broker and forget it.",
+    help="""Take a broker out for good: it is cordoned, everything it holds moves to others (plan first), and when it
+    is stopped the cluster forgets it. One broker at a time. Asking again goes on where it was left, so Ctrl+C does no
+    harm; 'reassign --cancel' and 'uncordon' take it back.""",
+    epilog="""\b
+Examples:
+  penstock cluster decommission 4 --dry-run
+  penstock cluster decommission 4 --throttle 50MB
+  penstock cluster decommission 4 --yes --no-wait""",
+)
+@id_argument
+@manner_options
+@server_options
+def decommission(broker_id: int, manner: Manner, server: Server) -> int | None:
+    with View(server) as view:
+        return _empty(view, broker_id, lambda layout: evacuate(layout, broker_id), "decommission", manner)
+
+
+@click.command(
+    "replace",
+    short_help="Give what a lost broker held to another one.",
+    help="""A machine or its disk is lost: everything that OLD held goes to NEW (plan first), copied from the brokers
+    that have it, and OLD is forgotten. NEW is a broker that runs, usually an empty one. A broker that comes back under
+    its old id with an empty disk needs no command: it copies what it lacks by itself.""",
+    epilog="""\b
+Examples:
+  penstock cluster replace 2 5
+  penstock cluster replace 2 5 --throttle 100MB --yes""",
+)
+@click.argument("old", metavar="OLD", type=click.IntRange(0))
+@click.argument("new", metavar="NEW", type=click.IntRange(0))
+@manner_options
+@server_options
+def replace(old: int, new: int, manner: Manner, server: Server) -> int | None:
+    with View(server) as view:
+        view.fetch(sizes=False).broker(new)
+        return _empty(view, old, lambda layout: substitute(layout, old, new), "replace", manner)
+
+
+def _empty(view: View, broker_id: int, plan: Callable[[Layout], list[Move]], verb: str, manner: Manner) -> int | None:
+    """Cordon a broker, move all it holds as planned, and forget it when it is stopped."""
+    picture = view.fetch()
+    picture.broker(broker_id)
+    _check_alone(picture, broker_id)
+    layout = make_layout(picture)
+    moves = plan(layout)
+    held = bool(picture.held_by(broker_id))
+    agreed = not held and not manner.dry_run
+    if held:
+        agreed = propose(picture, layout, moves, f"Move everything off broker {broker_id}", manner)
+        if not agreed and not manner.dry_run:
+            return FAILED
+    became = "dry-run"
+    if agreed:
+        if picture.brokers[broker_id].cordon != DRAINED:
+            alter_config(view, broker_id, {CORDON: CORDONED})
+        became = _move_off(view, broker_id, plan, manner)
+        if became == "empty":
+            _forget(view, broker_id, verb)
+            became = "forgotten"
+    outcome = {**format_outcome(layout, moves, manner, agreed=agreed), "broker": broker_id, "status": became}
+    show(outcome, manner.output, lambda: click.echo(_say(broker_id, became, verb, len(moves))))
+    return None
+
+
+def _check_alone(picture: Picture, broker_id: int) -> None:
+    """One at a time: two plans made apart may give the same broker more than it can hold."""
+    for other in picture.brokers.values():
+        leaving = [each for each in picture.moving if other.id in each.removing]
+        if other.id != broker_id and other.cordon and leaving:
+            raise CommandError(
+                f"broker {other.id} is being emptied: {len(leaving)} partitions are on their way; one at a time. "
+                f"Wait for it ('penstock cluster decommission {other.id}'), or take it back "
+                f"('penstock cluster reassign --cancel', 'penstock cluster uncordon {other.id}')"
+            )
+
+
+def _move_off(view: View, broker_id: int, plan: Callable[[Layout], list[Move]], manner: Manner) -> str:
+    """What was made while the broker was not cordoned yet, or was on its way to it, goes in the next round."""
+    while True:
+        picture = view.fetch()
+        held = picture.held_by(broker_id)
+        if not held:
+            return "empty"
+        moves = plan(make_layout(picture))
+        if moves:
+            carry_out(view, moves, f"emptying broker {broker_id}", manner)
+        if not manner.wait:
+            return "started"
+        under_way = {each.place: 0 for each in held if each.is_moving}
+        if under_way:
+            wait_for_moves(view, under_way, f"emptying broker {broker_id}")
+
+
+def _forget(view: View, broker_id: int, verb: str) -> None:
+    again = f"'penstock cluster {verb} {broker_id}" + (" NEW'" if verb == "replace" else "'")
+    told = False
+    with _ending(f"broker {broker_id} is empty and still known; stop it, then {again} again has it forgotten"):
+        while True:
+            picture = try_again(lambda: view.fetch(sizes=False))
+            if picture is not None:
+                found = picture.brokers.get(broker_id)
+                if found is None or not found.is_up:
+                    break
+                if not told:
+                    note(f"broker {broker_id} is empty: stop it now; it is forgotten when it is gone")
+                    told = True
+            time.sleep(POLL_S)
+    unregister(view, broker_id)
+
+
+def _say(broker_id: int, became: str, verb: str, moved: int) -> str:
+    if became == "forgotten":
+        return f"broker {broker_id} is forgotten; {moved:,} partitions were moved"
+    if became == "started":
+        return f"moves of {moved:,} partitions have begun; 'penstock cluster {verb}' again goes on when they are done"
+    return f"{moved:,} partitions would move off broker {broker_id}"
+
+
+@contextmanager
+def _ending(text: str) -> Iterator[None]:
+    """What to know after Ctrl+C."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"\n{text}")
+        raise
+
+
+@click.command(
+    "config",
+    short_help="Settings of brokers that act at once.",
+    help="""Show or change settings that act while brokers run: for one broker (--broker), or the defaults for all of
+    them. What is not changed here is as the broker's file says; 'penstock config show' explains that.""",
+    epilog="""\b
+Examples:
+  penstock cluster config
+  penstock cluster config --broker 3
+  penstock cluster config --set log.retention.ms=86400000
+  penstock cluster config --broker 3 --set follower.replication.throttled.rate=50000000
+  penstock cluster config --broker 3 --unset follower.replication.throttled.rate""",
+)
+@click.option("--broker", "broker_ids", metavar="ID,ID...", type=BrokerIds(), help="These brokers; else all of them.")
+@click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Set it; may be repeated.")
+@click.option("--unset", "unsets", metavar="NAME", multiple=True, help="As it was before; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Let the server check it, but change nothing.")
+@output_option
+@server_options
+def config(
+    broker_ids: tuple[int, ...] | None,
+    sets: tuple[str, ...],
+    unsets: tuple[str, ...],
+    dry_run: bool,
+    output: str,
+    server: Server,
+) -> None:
+    changes: dict[str, str | None] = {**dict.fromkeys(unsets), **read_properties(sets)}
+    if len(changes) < len(sets) + len(unsets):
+        raise CommandError("a setting is changed twice; say each once", code=USAGE)
+    rows: list[dict[str, Any]] = []
+    with View(server) as view:
+        if broker_ids is not None:
+            picture = view.fetch(sizes=False)
+            for broker_id in broker_ids:
+                picture.broker(broker_id)
+        for each in broker_ids if broker_ids is not None else [None]:
+            if changes:
+                alter_config(view, each, changes, dry_run=dry_run)
+            found = view.ask_config(each)
+            rows += [{"broker": each, "name": name, "value": value} for name, value in sorted(found.items())]
+
+    def table() -> None:
+        if changes and dry_run:
+            click.echo(f"{', '.join(changes)} could be changed")
+        if not rows:
+            click.echo("nothing is set at run time")
+            return
+        cells = [["all" if row["broker"] is None else row["broker"], row["name"], row["value"]] for row in rows]
+        print_table(cells, ["broker", "name", "value"])
+
+    show(rows, output, table)
+
+
+COMMANDS: Final = (cordon, uncordon, drain, decommission, replace, config)

@@ -1,0 +1,160 @@
+"""Carrying out a plan: show it, ask, start the moves, wait for them, see that they arrived."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import click
+
+from penstock.cli.cluster_changes import alter_config, check_refusals, start_moves
+from penstock.cli.cluster_plan import check_room, format_plan, print_plan, summarize, warn
+from penstock.cli.cluster_progress import wait_for_moves
+from penstock.cli.cluster_view import THROTTLE, Picture, View
+from penstock.cli.consent import confirm
+from penstock.cli.failure import CommandError
+from penstock.cli.output import note
+from penstock.cluster.plans import Layout, Move
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+class Rate(click.ParamType[int]):
+    """Bytes a second: 50MB, 1.5GiB, 1000000."""
+
+    name = "rate"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        word = str(value).strip().lower().removesuffix("/s").removesuffix("b")
+        number = word.rstrip("kmgi")
+        try:
+            rate = int(float(number) * _UNITS[word[len(number) :].strip()])
+        except (ValueError, KeyError, OverflowError):
+            self.fail(f"{value!r} is no number of bytes a second, such as 50MB or 1GiB.", param, ctx)
+        if rate < 1:
+            self.fail(f"{value!r}: nothing would move.", param, ctx)
+        return rate
+
+
+class BrokerIds(click.ParamType[tuple[int, ...]]):
+    """1,2,3"""
+
+    name = "ids"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        words = [word.strip() for word in str(value).split(",")]
+        if not all(word.isdecimal() for word in words):
+            self.fail(f"{value!r} is no list of broker ids, such as 1,2,3.", param, ctx)
+        found = tuple(map(int, words))
+        if len(set(found)) < len(found):
+            self.fail(f"{value!r} names a broker twice.", param, ctx)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a plan is carried out."""
+
+    dry_run: bool = False
+    yes: bool = False
+    throttle: int | None = None
+    wait: bool = True
+    output: str = "table"
+
+
+def manner_options(command: F) -> F:
+    """Adds --dry-run, --throttle, --no-wait, --yes and --output; the command gets them as one `manner: Manner`."""
+    import functools
+
+    from penstock.cli.consent import yes_option
+    from penstock.cli.output import output_option
+
+    @click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
+    @click.option(
+        "--throttle",
+        metavar="RATE",
+        type=Rate(),
+        help="Bytes a second that each broker copies at most, such as 50MB; lifted when all has arrived.",
+    )
+    @click.option("--no-wait", is_flag=True, help="Return when the moves have begun.")
+    @yes_option
+    @output_option
+    @functools.wraps(command)
+    def with_manner(
+        *args: Any, dry_run: bool, throttle: int | None, no_wait: bool, yes: bool, output: str, **kwargs: Any
+    ) -> Any:
+        return command(*args, manner=Manner(dry_run, yes, throttle, not no_wait, output), **kwargs)
+
+    return with_manner  # type: ignore[return-value]  # the wrapper takes what click hands it
+
+
+def propose(picture: Picture, layout: Layout, moves: Sequence[Move], question: str, manner: Manner) -> bool:
+    """Show a plan and ask; whether it shall be carried out."""
+    if manner.output == "table" and moves:
+        print_plan(layout, moves)
+        click.echo()
+    warn(picture, moves)
+    check_room(layout, moves)
+    if manner.dry_run:
+        return False
+    return manner.yes or confirm(f"{question} ({summarize(moves)})?", "nothing was moved")
+
+
+def carry_out(view: View, moves: Sequence[Move], label: str, manner: Manner) -> None:
+    """Start moves and, unless the manner says otherwise, wait until they have arrived. Raises `CommandError`."""
+    targets = sorted({broker_id for move in moves for broker_id in move.adding})
+    with _throttled(view, targets if manner.throttle else [], manner):
+        refused = start_moves(view, moves)
+        started = [move for move in moves if move.place not in refused]
+        if manner.wait and started:
+            wait_for_moves(view, {move.place: move.copied_bytes for move in started}, label)
+    check_refusals(refused, f"{len(refused)} of {len(moves)} partitions cannot be moved")
+    if manner.wait:
+        _check_arrived(view.fetch(sizes=False), started)
+
+
+@contextmanager
+def _throttled(view: View, targets: Sequence[int], manner: Manner) -> Iterator[None]:
+    """Slow down whoever copies; afterwards all is as it was, unless nobody waited for the end."""
+    before = {each: view.ask_config(each).get(THROTTLE) for each in targets}
+    for broker_id in targets:
+        alter_config(view, broker_id, {THROTTLE: str(manner.throttle)})
+    try:
+        yield
+        is_over = manner.wait
+    except KeyboardInterrupt:
+        _tell_throttle(targets)
+        raise
+    if is_over:
+        for broker_id, rate in before.items():
+            alter_config(view, broker_id, {THROTTLE: rate})
+    else:
+        _tell_throttle(targets)
+
+
+def _tell_throttle(targets: Sequence[int]) -> None:
+    if targets:
+        listed = ",".join(map(str, targets))
+        note(f"the throttle stays; when all is done: 'penstock cluster config --broker {listed} --unset {THROTTLE}'")
+
+
+def _check_arrived(picture: Picture, moves: Sequence[Move]) -> None:
+    found = {each.place: each for each in picture.partitions}
+    strayed = [move for move in moves if move.place in found and set(found[move.place].replicas) != set(move.new)]
+    if strayed:
+        names = ", ".join(f"{move.topic}-{move.partition}" for move in strayed[:3])
+        raise CommandError(
+            f"{len(strayed)} of {len(moves)} partitions are elsewhere than planned ({names}): "
+            "somebody took the move back or moved them again; 'penstock cluster status' shows what is"
+        )
+
+
+def format_outcome(layout: Layout, moves: Sequence[Move], manner: Manner, *, agreed: bool) -> dict[str, Any]:
+    """For scripts: the plan, and what became of it."""
+    became = "moved" if manner.wait else "started"
+    status = "dry-run" if manner.dry_run else "nothing" if not moves else became if agreed else "refused"
+    return {"status": status, **format_plan(layout, moves)}

@@ -1,0 +1,180 @@
+"""Plans for people and files: what moves where, and what each broker has before and after.
+
+The file is the one that Kafka's tools write and read (`kafka-reassign-partitions`), so a plan of either may be used by
+the other; ours has a few more keys, which theirs ignore.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from penstock.cli.cluster_view import Picture, Place
+from penstock.cli.failure import USAGE, CommandError
+from penstock.cli.output import format_bytes, note, print_table
+from penstock.cluster.plans import Broker, Held, Layout, Move
+
+_SHOWN: Final = 20
+
+
+def make_layout(picture: Picture) -> Layout:
+    """The picture as plans want it. What is on its way already is left out."""
+    brokers = {
+        each.id: Broker(each.rack, each.takes, each.disk_bytes, each.disk_bytes - each.free_bytes)
+        for each in picture.brokers.values()
+    }
+    held = {each.place: Held(each.replicas, picture.size_of(each)) for each in picture.partitions if not each.is_moving}
+    return Layout(brokers, held)
+
+
+def read_plan(path: str) -> dict[Place, list[int]]:
+    """Kafka's file: `{"version": 1, "partitions": [{"topic", "partition", "replicas"}]}`. Raises `CommandError`."""
+    import orjson
+
+    try:
+        text = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        read = orjson.loads(text)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}", code=USAGE) from None
+    except orjson.JSONDecodeError as error:
+        raise CommandError(f"{path} is no JSON: {error}", code=USAGE) from None
+    listed = read.get("partitions") if isinstance(read, dict) else None
+    if not isinstance(listed, list):
+        raise CommandError(f"{path}: expected {{'version': 1, 'partitions': [...]}}", code=USAGE)
+    if read.get("version", 1) != 1:
+        raise CommandError(f"{path}: version {read['version']} of a plan is unknown; 1 is known", code=USAGE)
+    targets: dict[Place, list[int]] = {}
+    for number, each in enumerate(listed):
+        place, replicas = _read_entry(path, number, each)
+        if place in targets:
+            raise CommandError(f"{path}: {place[0]}-{place[1]} is there twice", code=USAGE)
+        targets[place] = replicas
+    return targets
+
+
+def _read_entry(path: str, number: int, each: Any) -> tuple[Place, list[int]]:
+    topic, index, replicas = (
+        (each.get("topic"), each.get("partition"), each.get("replicas")) if isinstance(each, dict) else (None,) * 3
+    )
+    if not isinstance(topic, str) or not isinstance(index, int) or not isinstance(replicas, list):
+        raise CommandError(f"{path}: entry {number} needs topic, partition and replicas", code=USAGE)
+    if not all(type(replica) is int for replica in replicas):
+        raise CommandError(f"{path}: replicas of {topic}-{index} are no broker ids: {replicas}", code=USAGE)
+    return (topic, index), replicas
+
+
+def format_plan(layout: Layout, moves: Sequence[Move]) -> dict[str, Any]:
+    """For scripts, and for `reassign --plan`."""
+    return {
+        "version": 1,
+        "partitions": [
+            {
+                "topic": move.topic,
+                "partition": move.partition,
+                "replicas": list(move.new),
+                "old_replicas": list(move.old),
+                "copied_bytes": move.copied_bytes,
+            }
+            for move in moves
+        ],
+        "copied_bytes": sum(move.copied_bytes for move in moves),
+        "brokers": _format_loads(layout, moves),
+    }
+
+
+def _format_loads(layout: Layout, moves: Sequence[Move]) -> list[dict[str, Any]]:
+    before, after = layout.loads(), layout.after(moves).loads()
+    return [
+        {
+            "broker": broker_id,
+            "before": {**was._asdict(), "disk": _disk_use(layout, broker_id, 0)},
+            "after": {
+                **after[broker_id]._asdict(),
+                "disk": _disk_use(layout, broker_id, after[broker_id].size_bytes - was.size_bytes),
+            },
+        }
+        for broker_id, was in before.items()
+    ]
+
+
+def _disk_use(layout: Layout, broker_id: int, more_bytes: int) -> float | None:
+    broker = layout.brokers.get(broker_id)
+    if broker is None or not broker.disk_bytes:
+        return None
+    return round((broker.used_bytes + more_bytes) / broker.disk_bytes, 4)
+
+
+def print_plan(layout: Layout, moves: Sequence[Move]) -> None:
+    """What moves, the largest first, then each broker before and after."""
+    shown = sorted(moves, key=lambda move: (-move.copied_bytes, move.place))[:_SHOWN]
+    rows = [
+        [
+            f"{move.topic}-{move.partition}",
+            _listed(move.old),
+            _listed(move.new),
+            _listed(move.adding) or "-",
+            format_bytes(move.copied_bytes),
+        ]
+        for move in shown
+    ]
+    print_table(rows, ["partition", "now on", "then on", "copied to", "bytes"])
+    if len(moves) > len(shown):
+        click.echo(f"… and {len(moves) - len(shown):,} more; -o json shows all")
+    click.echo()
+    rows = [
+        [
+            each["broker"],
+            *_change(each, "replicas", str),
+            *_change(each, "leaders", str),
+            *_change(each, "size_bytes", format_bytes),
+            *_change(each, "disk", _percent),
+        ]
+        for each in _format_loads(layout, moves)
+    ]
+    print_table(rows, ["broker", "replicas", "leaders", "bytes", "disk"])
+
+
+def _change(fields: Mapping[str, Any], key: str, form: Any) -> list[str]:
+    before, after = form(fields["before"][key]), form(fields["after"][key])
+    return [before if before == after else f"{before} → {after}"]
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"
+
+
+def summarize(moves: Sequence[Move]) -> str:
+    count = "1 partition" if len(moves) == 1 else f"{len(moves):,} partitions"
+    copied = sum(move.copied_bytes for move in moves)
+    return f"{count}, {format_bytes(copied)} to copy" if any(move.adding for move in moves) else f"{count}, no copying"
+
+
+def check_room(layout: Layout, moves: Sequence[Move]) -> None:
+    """Raise `CommandError` where a disk has no room for what would be copied to it."""
+    before, after = layout.loads(), layout.after(moves).loads()
+    for broker_id, broker in layout.brokers.items():
+        more = after[broker_id].size_bytes - before[broker_id].size_bytes
+        free = broker.disk_bytes - broker.used_bytes
+        if broker.disk_bytes and more > free:
+            raise CommandError(
+                f"the disk of broker {broker_id} has {format_bytes(free)} left, and {format_bytes(more)} would be "
+                "copied to it; start another broker, shorten retention, or move less ('penstock cluster reassign')"
+            )
+
+
+def warn(picture: Picture, moves: Sequence[Move]) -> None:
+    """Say beforehand what will have a move wait."""
+    known = {each.place: each for each in picture.partitions}
+    stuck = [known[move.place].name for move in moves if known[move.place].leader < 0 and move.adding]
+    if stuck:
+        shown = ", ".join(stuck[:3]) + (", …" if len(stuck) > 3 else "")
+        note(
+            f"nobody leads {shown}: there is nothing to copy from until a broker that holds it is back, "
+            "or 'penstock cluster elect --unclean' gives up what only that one has"
+        )
+
+
+def _listed(broker_ids: Sequence[int]) -> str:
+    return ",".join(map(str, broker_ids))

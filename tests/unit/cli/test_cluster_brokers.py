@@ -1,0 +1,194 @@
+"""`penstock cluster cordon`, `drain`, `decommission`, `replace`, `config`, `restart`: in order, and never too early."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.cluster_view import CORDON
+from penstock.cli.main import main
+
+from .cluster_pictures import Staged, broker, partition, picture, staged
+
+__all__ = ["staged"]
+
+BROKERS = [broker(each) for each in (1, 2, 3, 4)]
+FULL = picture(BROKERS, partition("t", 0, [4, 2, 3]), partition("t", 1, [2, 3, 4]))
+EMPTIED = picture(BROKERS, partition("t", 0, [1, 2, 3]), partition("t", 1, [2, 3, 1]))
+STOPPED = picture([*BROKERS[:3], broker(4, is_up=False)], *EMPTIED.partitions)
+
+
+def test_a_cordon_is_set_and_lifted(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    stage = staged(FULL)
+    assert main(["cluster", "cordon", "4"]) == 0
+    assert main(["cluster", "uncordon", "4"]) == 0
+    assert stage.deeds == [("set", 4, {CORDON: "cordoned"}), ("set", 4, {CORDON: None})]
+    assert capsys.readouterr().out.splitlines() == [
+        "broker 4 is cordoned",
+        "broker 4 takes replicas and leads already",
+    ]
+    assert main(["cluster", "cordon", "9"]) == 1
+    assert "broker 9 is unknown; there are 1, 2, 3, 4" in capsys.readouterr().err
+
+
+def test_a_cordon_does_not_let_a_drained_broker_lead(staged: Staged) -> None:
+    stage = staged(picture([broker(1, cordon="drained")]))
+    assert main(["cluster", "cordon", "1"]) == 0
+    assert stage.deeds == []
+
+
+def test_drain_returns_when_the_broker_leads_nothing(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    handed_over = picture(BROKERS, partition("t", 0, [4, 2, 3], leader=2), partition("t", 1, [2, 3, 4]))
+    stage = staged(FULL, FULL, FULL, handed_over)
+    assert main(["cluster", "drain", "4"]) == 0
+    assert stage.deeds == [("set", 4, {CORDON: "drained"})]
+    assert stage.pictures == [handed_over]
+    assert capsys.readouterr().out == "broker 4 leads nothing\n"
+
+
+def test_drain_ends_where_nobody_else_can_lead(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    staged(picture(BROKERS, partition("t", 0, [4, 2], isr=(4,)), partition("u", 0, [4], min_isr=1)))
+    assert main(["cluster", "drain", "4"]) == 1
+    assert "still leads 2 partitions that nobody else has in sync: t-0, u-0" in capsys.readouterr().err
+
+
+def test_a_drain_taken_back_hands_back_what_the_broker_should_lead(staged: Staged) -> None:
+    led_by_2 = picture(BROKERS, partition("t", 0, [4, 2, 3], leader=2), partition("t", 1, [2, 3, 4]))
+    stage = staged(led_by_2, FULL)
+    assert main(["cluster", "drain", "4", "--undo"]) == 0
+    assert stage.deeds == [("set", 4, {CORDON: None}), ("elect", [("t", 0)])]
+
+
+def test_decommission_cordons_moves_waits_for_the_stop_and_forgets(
+    staged: Staged, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = staged(FULL, FULL, EMPTIED, EMPTIED, EMPTIED, EMPTIED, STOPPED)
+    assert main(["cluster", "decommission", "4", "--yes"]) == 0
+    told = capsys.readouterr()
+    assert "broker 4 is empty: stop it now" in told.err
+    assert told.out.endswith("broker 4 is forgotten; 2 partitions were moved\n")
+    names = [deed[0] for deed in stage.deeds]
+    assert names == ["set", "move", "forget"]
+    assert all(4 not in replicas for replicas in stage.deeds[1][1].values())
+
+
+def test_decommission_shows_its_plan_and_needs_consent(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    stage = staged(FULL)
+    assert main(["cluster", "decommission", "4"]) == 2
+    assert "Move everything off broker 4 (2 partitions, 0 B to copy)?" in capsys.readouterr().err
+    assert main(["cluster", "decommission", "4", "--dry-run"]) == 0
+    assert capsys.readouterr().out.endswith("2 partitions would move off broker 4\n")
+    assert stage.deeds == []
+
+
+def test_a_broker_that_is_empty_and_stopped_is_only_forgotten(staged: Staged) -> None:
+    stage = staged(STOPPED)
+    assert main(["cluster", "decommission", "4", "--yes"]) == 0
+    assert [deed[0] for deed in stage.deeds] == ["set", "forget"]
+
+
+def test_one_broker_is_emptied_at_a_time(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    emptying = partition("t", 0, [1, 2, 3, 4], isr=(2, 3, 4), adding=(1,), removing=(4,))
+    stage = staged(picture([*BROKERS[:3], broker(4, cordon="cordoned")], emptying))
+    assert main(["cluster", "decommission", "3", "--yes"]) == 1
+    assert "broker 4 is being emptied: 1 partitions are on their way; one at a time" in capsys.readouterr().err
+    assert stage.deeds == []
+
+
+def test_replace_puts_the_new_one_where_the_lost_one_was(staged: Staged) -> None:
+    lost = [broker(1), broker(2), broker(3, is_up=False), broker(4)]
+    before = picture(lost, partition("t", 0, [3, 1, 2], leader=1, isr=(1, 2)))
+    after = picture(lost, partition("t", 0, [4, 1, 2]))
+    stage = staged(before, before, before, after)
+    assert main(["cluster", "replace", "3", "4", "--yes"]) == 0
+    assert stage.deeds == [("set", 3, {CORDON: "cordoned"}), ("move", {("t", 0): (4, 1, 2)}), ("forget", 3)]
+
+
+def test_what_nobody_leads_is_told_before_it_is_replaced(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = [broker(1), broker(2, is_up=False), broker(3)]
+    staged(picture(lost, partition("t", 0, [2], leader=-1, min_isr=1)))
+    assert main(["cluster", "replace", "2", "3", "--dry-run"]) == 0
+    assert "nobody leads t-0: there is nothing to copy from" in capsys.readouterr().err
+
+
+def test_settings_of_some_brokers_and_of_all(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    stage = staged(FULL)
+    stage.settings = {None: {"log.retention.ms": "5"}, 2: {CORDON: "cordoned"}}
+    assert main(["cluster", "config", "--set", "a=1", "--unset", "b", "--dry-run"]) == 0
+    assert stage.deeds == [("set", None, {"b": None, "a": "1"}, {"dry_run": True})]
+    assert "all     log.retention.ms      5" in capsys.readouterr().out
+    assert main(["cluster", "config", "--broker", "1,2", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"broker": 2, "name": CORDON, "value": "cordoned"}]
+    assert main(["cluster", "config", "--set", "a=1", "--unset", "a"]) == 2
+
+
+# --- rolling restarts
+
+UP = [broker(1), broker(2)]
+WHOLE = picture(UP, partition("t", 0, [1, 2]), partition("t", 1, [2, 1]))
+LED_ELSEWHERE = picture(UP, partition("t", 0, [1, 2], leader=2, epoch=2), partition("t", 1, [2, 1]))
+BACK = picture(UP, partition("t", 0, [1, 2], epoch=3), partition("t", 1, [2, 1]))
+
+
+def noting(file: Path) -> str:
+    return f"{sys.executable} -c \"import sys; open({str(file)!r}, 'a').write(sys.argv[1])\" {{id}}"
+
+
+def test_a_broker_is_back_when_it_was_away_and_leads_again(
+    staged: Staged, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "restarted"
+    away = picture([broker(1, is_up=False), broker(2)], partition("t", 0, [1, 2], leader=2, isr=(2,), epoch=2))
+    stage = staged(WHOLE, WHOLE, WHOLE, away, LED_ELSEWHERE, LED_ELSEWHERE, BACK)
+    assert main(["cluster", "restart", "--command", noting(file), "--brokers", "1", "--yes"]) == 0
+    assert file.read_text() == "1"
+    assert stage.deeds == [("elect", [("t", 0)])]
+    assert stage.pictures == [BACK]
+    assert "broker 1: back and in sync" in capfd.readouterr().err
+
+
+def test_a_command_that_restarts_nothing_does_not_pass(
+    staged: Staged, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    staged(WHOLE)
+    words = ["cluster", "restart", "--command", noting(tmp_path / "x"), "--brokers", "1,2", "--yes", "--gate", "1"]
+    assert main(words) == 1
+    err = capfd.readouterr().err
+    assert "broker 1 was not away since the command ran" in err
+    assert "go on with --brokers 1,2" in err
+
+
+def test_nothing_is_restarted_while_the_cluster_is_ill(
+    staged: Staged, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "restarted"
+    staged(picture(UP, partition("t", 0, [1, 2], isr=(1,), min_isr=1)))
+    assert main(["cluster", "restart", "--command", noting(file), "--brokers", "1", "--yes", "--gate", "1"]) == 1
+    assert "not whole before broker 1 is restarted" in capfd.readouterr().err
+    assert not file.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        ("false", 1, "false ended with 1"),
+        ("/none/such", 2, "/none/such cannot be run"),
+        ("'", 2, "No closing quotation"),
+    ],
+)
+def test_commands_that_fail(
+    command: str, code: int, told: str, staged: Staged, capfd: pytest.CaptureFixture[str]
+) -> None:
+    staged(WHOLE)
+    assert main(["cluster", "restart", "--command", command, "--brokers", "2", "--yes"]) == code
+    assert told in capfd.readouterr().err
+
+
+def test_the_controller_comes_last_and_places_are_filled_in(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    staged(WHOLE)
+    assert main(["cluster", "restart", "--command", "ssh {host} penstock@{id} {rack}:{port}", "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:3] == [
+        "     2  ssh b penstock@2 r2:9002",
+        "     1  ssh b penstock@1 r1:9001",
+    ]
