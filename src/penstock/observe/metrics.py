@@ -1,14 +1,13 @@
 """The broker's numbers in Prometheus' form, made when somebody scrapes and never before.
 
-Names are `penstock_<subsystem>_<name>_<unit>`. Labels come from fixed lists (protocol, request kind), never
-from topics, clients or anything else a peer can invent, so the number of series is bounded.
+Names are `penstock_<subsystem>_<name>_<unit>`. Labels come from fixed lists (protocol, request kind, a group's state),
+never from topics, clients or anything else a peer can invent, so the number of series is bounded.
 """
 
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
 
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import (
@@ -20,114 +19,15 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from penstock import __version__
+from penstock.observe.meanings import BROKER_GAUGES, COUNTERS, HISTOGRAMS, STAT_GAUGES, Meaning
 from penstock.observe.stats import Histogram, Stats
 
-
-class Meaning(NamedTuple):
-    """One field of `Stats` or one of the broker's gauges: its metric's name and help."""
-
-    field: str
-    name: str
-    help: str
-
-
-COUNTERS: tuple[Meaning, ...] = (
-    Meaning("bytes_in", "broker_received_bytes", "Bytes read from client connections, framing included."),
-    Meaning("bytes_out", "broker_sent_bytes", "Bytes written to client connections, framing included."),
-    Meaning("connections_total", "broker_connections_accepted", "Client connections accepted since the start."),
-    Meaning(
-        "connections_refused",
-        "broker_connections_refused",
-        "Connections closed at once because limits.max_connections was reached: raise it, or find the leak.",
-    ),
-    Meaning(
-        "protocol_errors",
-        "broker_protocol_errors",
-        "Frames or requests that were not valid in their protocol. Their connection was closed.",
-    ),
-    Meaning("appended_batches", "producer_batches", "Record batches appended to partition logs."),
-    Meaning("appended_records", "producer_records", "Records appended to partition logs."),
-    Meaning("appended_bytes", "producer_bytes", "Bytes of record batches appended, compressed as they came."),
-    Meaning("fetched_bytes", "consumer_fetched_bytes", "Bytes of record batches handed to readers."),
-    Meaning(
-        "cold_reads",
-        "storage_cold_reads",
-        "Reads that were not in the page cache and went to a thread. A rise means readers lag behind memory.",
-    ),
-    Meaning("sync_files", "storage_synced_files", "Files made durable, over all sync rounds."),
-    Meaning(
-        "segments_rolled",
-        "storage_segments_rolled",
-        "Segments closed because they reached their size or age.",
-    ),
-    Meaning("segments_deleted", "storage_segments_deleted", "Segments removed by retention or topic deletion."),
-    Meaning("compactions", "storage_compactions", "Passes of compaction that were put into place."),
-    Meaning("compaction_read_bytes", "storage_compaction_read_bytes", "Log bytes those passes have read."),
-    Meaning("compaction_dropped_bytes", "storage_compaction_dropped_bytes", "Log bytes those passes did without."),
-    Meaning("compaction_dropped_records", "storage_compaction_dropped_records", "Records those passes did without."),
-    Meaning("compaction_failures", "storage_compaction_failures", "Passes given up; the log stayed as it was."),
-    Meaning("recovered_bytes", "storage_recovered_bytes", "Log bytes checked again after an unclean stop."),
-    Meaning(
-        "cut_bytes",
-        "storage_cut_bytes",
-        "Bytes cut off log ends in recovery because a write was torn. Nothing that was synced is among them.",
-    ),
-    Meaning("replica_fetches", "replication_fetches", "Answers this broker got from leaders it follows."),
-    Meaning("copied_bytes", "replication_copied_bytes", "Log bytes copied from leaders."),
-    Meaning("isr_changes", "replication_isr_changes", "Changes this broker made to in-sync sets it leads."),
-    Meaning(
-        "truncated_records",
-        "replication_truncated_records",
-        "Offsets taken back because the leader does not have them. Nothing that was committed is among them.",
-    ),
-    Meaning(
-        "corrupt_blocks",
-        "storage_corrupt_blocks",
-        "Stored blocks whose checksum did not match. Anything above zero: look at the disk.",
-    ),
-)
-
-HISTOGRAMS: tuple[Meaning, ...] = (
-    Meaning(
-        "append_latency",
-        "storage_append_duration_seconds",
-        "Time of writing one batch into its segment; the device is not waited for, unless too much is unwritten.",
-    ),
-    Meaning(
-        "sync_latency",
-        "storage_sync_duration_seconds",
-        "Time of one sync round, which makes every file written meanwhile durable together.",
-    ),
-    Meaning(
-        "loop_stall",
-        "process_loop_stall_seconds",
-        "How late the event loop served a timer, sampled. Every client waits that long on top.",
-    ),
-    Meaning("gc_pause", "process_gc_pause_seconds", "Time the garbage collector held up the process."),
-)
-
-STAT_GAUGES: tuple[Meaning, ...] = (
-    Meaning("connections_open", "broker_connections", "Client connections open now."),
-    Meaning("loop_stall_max_s", "process_loop_stall_max_seconds", "The longest stall sampled since the start."),
-)
-
-# What `Broker.gauges` may report; a name that is not here appears as penstock_broker_<name>.
-BROKER_GAUGES: tuple[Meaning, ...] = (
-    Meaning("topics", "broker_topics", "Topics this broker knows."),
-    Meaning("partitions", "broker_partitions", "Partitions this broker holds."),
-    Meaning("segments", "storage_segments", "Segment files on disk."),
-    Meaning("log_bytes", "storage_log_bytes", "Bytes of segment files on disk."),
-    Meaning("leaders", "replication_leaders", "Partitions this broker leads."),
-    Meaning("under_replicated", "replication_under_replicated", "Of those, partitions with replicas not in sync."),
-    Meaning("under_min_isr", "replication_under_min_isr", "Of those, partitions that cannot answer acks=all now."),
-    Meaning("leaderless", "replication_leaderless", "Partitions of the cluster that nobody leads."),
-    Meaning("brokers", "cluster_brokers", "Brokers that are there."),
-    Meaning("is_controller", "cluster_is_controller", "1 on the broker that elects."),
-)
 _BROKER_GAUGES: Mapping[str, Meaning] = {meaning.field: meaning for meaning in BROKER_GAUGES}
 _GAUGE_NAME = re.compile(r"^[a-z][a-z0-9_]*$")
 
 REQUEST_LABELS = ("protocol", "request")
+Gauges = Mapping[str, float | Mapping[str, float]]
+"""What is true now by name; where a meaning has a label, by that label's values."""
 
 
 class Exposition:
@@ -138,7 +38,7 @@ class Exposition:
         gauges: Called at each scrape for what is true now, such as the number of partitions.
     """
 
-    def __init__(self, stats: Stats, gauges: Callable[[], Mapping[str, float]] = dict) -> None:
+    def __init__(self, stats: Stats, gauges: Callable[[], Gauges] = dict) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_BrokerCollector(stats, gauges))
         self._registry.register(_ProcessCollector())
@@ -150,7 +50,7 @@ class Exposition:
 
 
 class _BrokerCollector(Collector):
-    def __init__(self, stats: Stats, gauges: Callable[[], Mapping[str, float]]) -> None:
+    def __init__(self, stats: Stats, gauges: Callable[[], Gauges]) -> None:
         self._stats = stats
         self._gauges = gauges
 
@@ -177,7 +77,7 @@ class _BrokerCollector(Collector):
             if not _GAUGE_NAME.match(name):
                 raise ValueError(f"gauge {name!r} is no metric name")
             known = _BROKER_GAUGES.get(name) or Meaning(name, "broker_" + name, f"The broker's {name} now.")
-            yield GaugeMetricFamily("penstock_" + known.name, known.help, value=float(value))
+            yield _gauge(known, value)
 
     def _requests(self) -> Iterator[Metric]:
         latency = HistogramMetricFamily(
@@ -198,6 +98,16 @@ class _BrokerCollector(Collector):
         yield errors
 
 
+def _gauge(meaning: Meaning, value: float | Mapping[str, float]) -> Metric:
+    name = "penstock_" + meaning.name
+    if not isinstance(value, Mapping):
+        return GaugeMetricFamily(name, meaning.help, value=float(value))
+    family = GaugeMetricFamily(name, meaning.help, labels=[meaning.label])
+    for label, each in value.items():
+        family.add_metric([label], float(each))
+    return family
+
+
 def _add_histogram(family: HistogramMetricFamily, labels: tuple[str, str] | list[str], histogram: Histogram) -> None:
     """Prometheus wants each bucket to hold the ones below it; ours do not, to keep observing cheap."""
     running = 0
@@ -215,6 +125,7 @@ class _ProcessCollector(Collector):
     def __init__(self) -> None:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._started_s = _process_start_s()
+        self._clock_offset_s = time.time() - time.monotonic()
 
     def collect(self) -> Iterator[Metric]:
         yield CounterMetricFamily(
@@ -224,6 +135,11 @@ class _ProcessCollector(Collector):
             "penstock_process_start_time_seconds",
             "When the process started, in Unix time.",
             value=self._started_s,
+        )
+        yield GaugeMetricFamily(
+            "penstock_process_clock_shift_seconds",
+            "How far the wall clock was set, or the machine slept, since the start. Time-outs do not go by it.",
+            value=time.time() - time.monotonic() - self._clock_offset_s,
         )
         resident = _read_proc("/proc/self/statm")
         if resident:

@@ -53,18 +53,24 @@ class Stats:
         "connections_open",
         "connections_refused",
         "connections_total",
+        "controller_terms",
         "copied_bytes",
         "corrupt_blocks",
         "cut_bytes",
         "fetched_bytes",
         "gc_pause",
         "isr_changes",
+        "leaderships_lost",
+        "leaderships_taken",
         "loop_stall",
         "loop_stall_max_s",
+        "mended_replicas",
+        "moved_bytes",
         "protocol_errors",
         "recovered_bytes",
         "replica_fetches",
         "requests",
+        "scrubbed_bytes",
         "segments_deleted",
         "segments_rolled",
         "sync_files",
@@ -98,9 +104,15 @@ class Stats:
         self.recovered_bytes = 0
         self.cut_bytes = 0
         self.corrupt_blocks = 0
+        self.scrubbed_bytes = 0
         self.copied_bytes = 0
         self.replica_fetches = 0
         self.isr_changes = 0
+        self.leaderships_taken = 0
+        self.leaderships_lost = 0
+        self.controller_terms = 0
+        self.moved_bytes = 0
+        self.mended_replicas = 0
         self.truncated_records = 0
         self.loop_stall = Histogram()
         self.loop_stall_max_s = 0.0

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.cluster.metadata.embedded import EmbeddedStore
@@ -27,10 +28,12 @@ from penstock.server import kafka_names
 from penstock.server.config import Address, Config
 from penstock.server.config import Groups as GroupConfig
 from penstock.server.http import HttpDoor, create_app
+from penstock.server.survey import Survey
 from penstock.server.system_clock import SystemClock
 from penstock.storage.compaction.process import CompactionProcess
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.local_disk import LocalDisk
+from penstock.storage.log.options import Flush
 
 if TYPE_CHECKING:
     from penstock.server.cluster import ClusterMember
@@ -61,7 +64,8 @@ class Broker:
         self._kafka: Listener | None = None
         self._connections: Connections | None = None
         self._http: HttpDoor | None = None
-        self._sweeper: asyncio.Task[None] | None = None
+        self._survey: Survey | None = None
+        self._running: list[asyncio.Task[None]] = []
         self._recovered = False
         self._stopped = False
 
@@ -123,6 +127,8 @@ class Broker:
             group_settings=_group_settings(config.groups),
             compactor=self._compactor,
             compaction_bytes_per_second=config.storage.compaction_bytes_per_second,
+            scrub_s=config.storage.scrub_hours * 3600,
+            scrub_bytes_per_second=config.storage.scrub_bytes_per_second,
             transaction_limits=TransactionLimits(
                 timeout_ms=config.transactions.max_timeout_ms, expiration_ms=config.transactions.id_expiration_ms
             ),
@@ -140,7 +146,9 @@ class Broker:
         self._recovered = True
         if self._member is not None:
             await self._member.until_admitted()
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+        self._survey = Survey(self._engine)
+        loop = asyncio.get_running_loop()
+        self._running = [loop.create_task(self._sweep()), loop.create_task(self._survey.run())]
 
     def _no_room(self, error: PenstockError | OSError) -> BaseException:
         """A start that only lacks space or descriptors says so in one line; any other error stays what it is."""
@@ -207,8 +215,8 @@ class Broker:
             await self._member.leave()
         if self._kafka is not None:
             await self._kafka.close()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for task in self._running:
+            task.cancel()
         if self._member is not None:
             await self._member.stop(cleanly=cleanly)
         elif self._engine is not None:
@@ -228,18 +236,22 @@ class Broker:
         self._disk.close()  # threads may still write: the directory is ours until they have ended
         self._directory.release()
 
-    def gauges(self) -> dict[str, float]:
+    def gauges(self) -> dict[str, float | Mapping[str, float]]:
         engine = self._engine
         if engine is None:
             return {"topics": 0, "partitions": 0, "segments": 0, "log_bytes": 0}
-        logs = [partition.log for topic in engine.topics for partition in topic.partitions if partition.log]
-        cluster = self._member.gauges(engine) if self._member is not None else {}
+        partitions = [partition for topic in engine.topics for partition in topic.partitions]
+        logs = [partition.log for partition in partitions if partition.log is not None]
         return {
-            **cluster,
+            **(self._member.gauges(engine) if self._member is not None else {}),
+            **(self._survey.figures() if self._survey is not None else {}),
             "topics": len(engine.topics),
-            "partitions": engine.topics.partition_count,
+            "partitions": len(partitions),
+            "offline": sum(partition.offline is not None for partition in partitions),
+            "topics_flush_os": sum(topic.config.log.flush is Flush.OS for topic in engine.topics),
             "segments": sum(len(log.segments) for log in logs),
             "log_bytes": sum(log.size_bytes for log in logs),
+            "connections_max": self._config.limits.max_connections,
         }
 
     async def _sweep(self) -> None:

@@ -12,7 +12,6 @@ from penstock.cluster.metadata.etcd_member import EtcdMember, directory_in, pars
 from penstock.cluster.node import ClusterNode, NodeSettings
 from penstock.cluster.term import ControllerSettings
 from penstock.engine.engine import Engine
-from penstock.engine.partition_state import NOBODY
 from penstock.errors import StartupError
 from penstock.net.connection import Connection, Connections, Limits
 from penstock.net.tcp import TcpNetwork
@@ -27,6 +26,7 @@ from penstock.protocols.kafka.handlers import Context
 from penstock.protocols.kafka.identity import Identity
 from penstock.protocols.kafka.peers import Peers
 from penstock.protocols.kafka.session import KafkaSession
+from penstock.server.cluster_gauges import cluster_gauges
 from penstock.server.config import EMBEDDED_STORE, ENV_SECRET, Address, Cluster, Config
 from penstock.storage.data_directory import DataDirectory
 
@@ -104,6 +104,7 @@ class ClusterMember:
             listen: begins to listen for clients; where they are told to connect.
         """
         config, cluster = self._config, self._cluster
+        context.file_defaults = dict(engine.topic_defaults)
         await self._listen(context)
         randomness = random.SystemRandom()
         internal = self.address
@@ -144,6 +145,8 @@ class ClusterMember:
         )
         engine.transactions.other_brokers = BrokerCalls(peers.to, node.is_gone)
         context.image = node.image
+        context.operations = node.operations
+        context.is_isolated = lambda: node.in_sync.is_isolated
         context.broker_lost = node.look_after
         await node.start(listen)
 
@@ -177,16 +180,7 @@ class ClusterMember:
         """What is true of the cluster now, as far as this broker knows."""
         if self.node is None:
             return {}
-        partitions = [partition for topic in engine.topics for partition in topic.partitions]
-        led = [partition for partition in partitions if partition.led is not None]
-        return {
-            "leaders": len(led),
-            "under_replicated": sum(len(each.state.isr) < len(each.state.replicas) for each in led),
-            "under_min_isr": sum(not each.leadership.enough for each in led),
-            "leaderless": sum(each.state.leader == NOBODY for each in partitions),
-            "brokers": len(self.node.image.brokers),
-            "is_controller": float(self.node.controller.epoch > 0),
-        }
+        return cluster_gauges(engine, self.node, self._cluster.lease_s)
 
     # --- going
 

@@ -1,14 +1,17 @@
 """A scrape holds every number the broker keeps, in names and forms Prometheus accepts."""
 
+import time
+
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.observe import metrics
-from penstock.observe.metrics import Exposition
+from penstock.observe.metrics import Exposition, Gauges
 from penstock.observe.stats import Histogram, Stats
 
 
-def scrape(stats: Stats, gauges: dict[str, float] | None = None) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+def scrape(stats: Stats, gauges: Gauges | None = None) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     body, content_type = Exposition(stats, lambda: gauges or {}).render()
     assert content_type.startswith("text/plain")
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
@@ -115,6 +118,20 @@ def test_process_figures_are_plausible() -> None:
 
 def test_an_unlisted_gauge_still_shows() -> None:
     assert scrape(Stats(), {"waiters": 4})["penstock_broker_waiters"][()] == 4
+
+
+def test_a_gauge_with_a_label_has_a_series_for_each_value() -> None:
+    found = scrape(Stats(), {"groups": {"Stable": 3, "Empty": 0}})["penstock_group_groups"]
+    assert found == {(("state", "Stable"),): 3, (("state", "Empty"),): 0}
+
+
+def test_a_clock_that_is_set_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    exposition = Exposition(Stats())
+    now = time.time()
+    monkeypatch.setattr("penstock.observe.metrics.time.time", lambda: now + 3600)
+    families = {each.name: each for each in text_string_to_metric_families(exposition.render()[0].decode())}
+    (sample,) = families["penstock_process_clock_shift_seconds"].samples
+    assert 3595 < sample.value < 3605
 
 
 def test_openmetrics_on_request() -> None:

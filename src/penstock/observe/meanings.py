@@ -1,0 +1,223 @@
+"""What each number of a broker is called in Prometheus, and what it means.
+
+A name here is `penstock_` and what follows; counters get `_total` behind it.
+"""
+
+from typing import NamedTuple
+
+
+class Meaning(NamedTuple):
+    """One field of `Stats` or one of the broker's gauges: its metric's name and help."""
+
+    field: str
+    name: str
+    help: str
+    label: str = ""
+    """What its values are told apart by, from a fixed list."""
+
+
+COUNTERS: tuple[Meaning, ...] = (
+    Meaning("bytes_in", "broker_received_bytes", "Bytes read from client connections, framing included."),
+    Meaning("bytes_out", "broker_sent_bytes", "Bytes written to client connections, framing included."),
+    Meaning("connections_total", "broker_connections_accepted", "Client connections accepted since the start."),
+    Meaning(
+        "connections_refused",
+        "broker_connections_refused",
+        "Connections closed at once because limits.max_connections was reached: raise it, or find the leak.",
+    ),
+    Meaning(
+        "protocol_errors",
+        "broker_protocol_errors",
+        "Frames or requests that were not valid in their protocol. Their connection was closed.",
+    ),
+    Meaning("appended_batches", "producer_batches", "Record batches appended to partition logs."),
+    Meaning("appended_records", "producer_records", "Records appended to partition logs."),
+    Meaning("appended_bytes", "producer_bytes", "Bytes of record batches appended, compressed as they came."),
+    Meaning("fetched_bytes", "consumer_fetched_bytes", "Bytes of record batches handed to readers."),
+    Meaning(
+        "cold_reads",
+        "storage_cold_reads",
+        "Reads that were not in the page cache and went to a thread. A rise means readers lag behind memory.",
+    ),
+    Meaning("sync_files", "storage_synced_files", "Files made durable, over all sync rounds."),
+    Meaning(
+        "segments_rolled",
+        "storage_segments_rolled",
+        "Segments closed because they reached their size or age.",
+    ),
+    Meaning("segments_deleted", "storage_segments_deleted", "Segments removed by retention or topic deletion."),
+    Meaning("compactions", "storage_compactions", "Passes of compaction that were put into place."),
+    Meaning("compaction_read_bytes", "storage_compaction_read_bytes", "Log bytes read by compaction."),
+    Meaning("compaction_dropped_bytes", "storage_compaction_dropped_bytes", "Log bytes compaction did without."),
+    Meaning("compaction_dropped_records", "storage_compaction_dropped_records", "Records compaction did without."),
+    Meaning(
+        "compaction_failures", "storage_compaction_failures", "Passes of compaction given up; the log stayed as it was."
+    ),
+    Meaning("recovered_bytes", "storage_recovered_bytes", "Log bytes checked again after an unclean stop."),
+    Meaning(
+        "cut_bytes",
+        "storage_cut_bytes",
+        "Bytes cut off log ends in recovery because a write was torn. Nothing that was synced is among them.",
+    ),
+    Meaning("replica_fetches", "replication_fetches", "Answers this broker got from leaders it follows."),
+    Meaning("copied_bytes", "replication_copied_bytes", "Log bytes copied from leaders."),
+    Meaning("moved_bytes", "replication_moved_bytes", "Log bytes copied from leaders for moves to this broker."),
+    Meaning("isr_changes", "replication_isr_changes", "Changes this broker made to in-sync sets it leads."),
+    Meaning("leaderships_taken", "replication_leaderships_taken", "Leader epochs this broker has begun."),
+    Meaning("leaderships_lost", "replication_leaderships_lost", "Leader epochs of this broker that have ended."),
+    Meaning("controller_terms", "cluster_controller_terms", "How often this broker became the controller."),
+    Meaning(
+        "mended_replicas",
+        "replication_mended_replicas",
+        "Damaged replicas that were made anew from their leaders and are in sync again.",
+    ),
+    Meaning(
+        "truncated_records",
+        "replication_truncated_records",
+        "Offsets taken back because the leader does not have them. Nothing that was committed is among them.",
+    ),
+    Meaning("scrubbed_bytes", "storage_scrubbed_bytes", "Log bytes read again to look for rot."),
+    Meaning(
+        "corrupt_blocks",
+        "storage_corrupt_blocks",
+        "Stored blocks whose checksum did not match. Anything above zero: look at the disk.",
+    ),
+)
+
+HISTOGRAMS: tuple[Meaning, ...] = (
+    Meaning(
+        "append_latency",
+        "storage_append_duration_seconds",
+        "Time of writing one batch into its segment; the device is not waited for, unless too much is unwritten.",
+    ),
+    Meaning(
+        "sync_latency",
+        "storage_sync_duration_seconds",
+        "Time of one sync round, which makes every file written meanwhile durable together.",
+    ),
+    Meaning(
+        "loop_stall",
+        "process_loop_stall_seconds",
+        "How late the event loop served a timer, sampled. Every client waits that long on top.",
+    ),
+    Meaning("gc_pause", "process_gc_pause_seconds", "Time the garbage collector held up the process."),
+)
+
+STAT_GAUGES: tuple[Meaning, ...] = (
+    Meaning("connections_open", "broker_connections", "Client connections open now."),
+    Meaning("loop_stall_max_s", "process_loop_stall_max_seconds", "The longest stall sampled since the start."),
+)
+
+REPLICATION_GAUGES: tuple[Meaning, ...] = (
+    Meaning("leaders", "replication_leaders", "Partitions this broker leads."),
+    Meaning("not_preferred", "replication_not_preferred", "Led partitions that another broker should lead."),
+    Meaning("replicas", "replication_replicas", "Partitions this broker holds, leading or following."),
+    Meaning("under_replicated", "replication_under_replicated", "Led partitions with replicas not in sync."),
+    Meaning(
+        "at_min_isr", "replication_at_min_isr", "Led partitions that cannot answer acks=all when one more replica goes."
+    ),
+    Meaning("under_min_isr", "replication_under_min_isr", "Led partitions that cannot answer acks=all now."),
+    Meaning("leaderless", "replication_leaderless", "Partitions of the cluster that nobody leads."),
+    Meaning(
+        "elr_members",
+        "replication_elr_members",
+        "Replicas in the cluster that are out of sync and could still lead without loss, because too few stayed.",
+    ),
+    Meaning(
+        "last_members",
+        "replication_last_members",
+        "Replicas in the cluster that were the last to hold everything and stopped uncleanly; one of them must lead.",
+    ),
+    Meaning(
+        "lag_records", "replication_lag_max_records", "How many records the furthest follower of a led partition lacks."
+    ),
+    Meaning(
+        "lag_s", "replication_lag_max_seconds", "How long ago the slowest follower of a led partition had everything."
+    ),
+    Meaning(
+        "lagging", "replication_lagging_followers", "Followers of led partitions that are more than two seconds behind."
+    ),
+    Meaning("moving", "replication_moving", "Partitions of the cluster that move to other brokers."),
+    Meaning("moving_here", "replication_moving_here", "Partitions that move to this broker and are not in sync yet."),
+    Meaning(
+        "throttle_bytes",
+        "replication_throttle_bytes_per_second",
+        "How fast partitions may move to this broker; 0 is no limit.",
+    ),
+    Meaning("damaged", "replication_damaged_replicas", "Replicas here that lack what they should have."),
+    Meaning(
+        "mending", "replication_mending_replicas", "Damaged replicas that are being copied anew from their leaders."
+    ),
+)
+
+CLUSTER_GAUGES: tuple[Meaning, ...] = (
+    Meaning("members", "cluster_members", "Brokers of the cluster, there or not."),
+    Meaning("brokers", "cluster_brokers", "Brokers that are there."),
+    Meaning("is_controller", "cluster_is_controller", "1 on the broker that elects."),
+    Meaning(
+        "controller_epoch", "cluster_controller_epoch", "Of the controller this broker knows; 0 when there is none."
+    ),
+    Meaning("incarnation", "cluster_incarnation", "How often this broker has started since it joined the cluster."),
+    Meaning("admitted", "cluster_admitted", "1 when the controller has let this start of the broker in."),
+    Meaning("cordoned", "cluster_cordoned", "1 when this broker gets no new replicas."),
+    Meaning("drained", "cluster_drained", "1 when this broker shall lead nothing."),
+    Meaning("lease_s", "cluster_lease_seconds", "How long this broker's lease is known to hold from now on."),
+    Meaning(
+        "lease_ttl_s",
+        "cluster_lease_ttl_seconds",
+        "How long the lease holds when it was just renewed, cluster.lease_s.",
+    ),
+    Meaning("store_answers", "cluster_store_up", "1 when the metadata store answers this broker."),
+    Meaning(
+        "store_age_s",
+        "cluster_store_age_seconds",
+        "Time since the store told this broker how all things are; up to ten seconds is normal.",
+    ),
+)
+
+GROUP_GAUGES: tuple[Meaning, ...] = (
+    Meaning("groups", "group_groups", "Consumer groups this broker coordinates, by state.", "state"),
+    Meaning("group_members", "group_members", "Members of the groups this broker coordinates."),
+    Meaning(
+        "group_lag_records",
+        "group_lag_max_records",
+        "Records the furthest group has not read yet, over all its partitions, of those this broker coordinates.",
+    ),
+    Meaning("group_lag_total", "group_lag_records", "Records not read yet, of all groups this broker coordinates."),
+    Meaning(
+        "groups_behind",
+        "group_behind",
+        "Groups this broker coordinates that lag by so many records or more.",
+        "records",
+    ),
+    Meaning(
+        "group_lag_unknown",
+        "group_lag_unknown_offsets",
+        "Offsets committed here for partitions this broker does not hold, whose lag it cannot tell.",
+    ),
+    Meaning("group_survey_s", "group_survey_seconds", "Time since the figures of groups and of the disk were taken."),
+)
+
+# What `Broker.gauges` may report; a name that is not here appears as penstock_broker_<name>.
+BROKER_GAUGES: tuple[Meaning, ...] = (
+    Meaning("topics", "broker_topics", "Topics this broker knows; in a cluster, all there are."),
+    Meaning("partitions", "broker_partitions", "Partitions of all topics this broker knows."),
+    Meaning(
+        "connections_max", "broker_connections_max", "Client connections that may be open, limits.max_connections."
+    ),
+    Meaning("segments", "storage_segments", "Segment files on disk."),
+    Meaning("log_bytes", "storage_log_bytes", "Bytes of segment files on disk."),
+    Meaning(
+        "offline", "storage_offline_partitions", "Partitions this broker holds and cannot use; /health names them."
+    ),
+    Meaning(
+        "topics_flush_os",
+        "storage_unsynced_topics",
+        "Topics with flush=os: what they acknowledge is lost when the machine stops before the system has written it.",
+    ),
+    Meaning("disk_total_bytes", "storage_disk_size_bytes", "Size of the file system the data directory is on."),
+    Meaning("disk_free_bytes", "storage_disk_free_bytes", "What of that file system is free for the broker."),
+    *REPLICATION_GAUGES,
+    *CLUSTER_GAUGES,
+    *GROUP_GAUGES,
+)

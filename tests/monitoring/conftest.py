@@ -1,0 +1,58 @@
+"""One small cluster with a little of everything in it, and a Prometheus that watches it."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.cluster.cluster_process import Node
+from tests.cluster.penstock_cluster import PenstockCluster
+from tests.monitoring.prometheus import Prometheus
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+RULES = DEPLOY / "prometheus" / "penstock.rules.yml"
+DASHBOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
+_RECORDS = 50
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockCluster]:
+    settings = {"groups": {"initial_rebalance_delay_ms": 0}}
+    with PenstockCluster(tmp_path_factory.mktemp("watched"), members=1, settings=settings) as made:
+        assert isinstance(made, PenstockCluster)
+        made.start()
+        _use(made)
+        yield made
+
+
+@pytest.fixture(scope="session")
+def prometheus(cluster: PenstockCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    targets = [http_of(node) for node in cluster.nodes.values()]
+    with Prometheus(tmp_path_factory.mktemp("prometheus") / "home", targets, [RULES]) as started:
+        yield started
+
+
+def http_of(node: Node) -> str:
+    return node.command[list(node.command).index("--http") + 1]
+
+
+def _use(cluster: PenstockCluster) -> None:
+    """Records in and out, and a group that has read some of them."""
+    cluster.create_topic("orders", 3)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for number in range(_RECORDS):
+        producer.produce("orders", str(number).encode(), key=str(number).encode())
+    assert producer.flush(60) == 0
+    settings = {"bootstrap.servers": cluster.bootstrap, "group.id": "billing", "auto.offset.reset": "earliest"}
+    consumer = Consumer({**settings, "enable.auto.commit": False})
+    try:
+        consumer.subscribe(["orders"])
+        for record in consumer.consume(5, timeout=60):
+            assert record.error() is None
+            consumer.commit(record, asynchronous=False)
+    finally:
+        consumer.close()
