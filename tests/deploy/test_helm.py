@@ -1,0 +1,240 @@
+"""The chart: linted, rendered and judged by Kubernetes' own schemas; what it tells brokers is what they take."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock import __version__
+from penstock.cli.serve import STOP_DEADLINE_S
+from penstock.server import broker, config_loading, http
+
+from . import chart
+from .image import USER, read_dockerfile
+from .programs import DEPLOY, find, helm, run
+
+_RULES = f"prometheusRule.rules={DEPLOY / 'prometheus' / 'penstock.rules.yml'}"
+_FULL = (
+    *("--set", "external.enabled=true,external.type=NodePort,advertised=$(NODE_IP):3009$(POD_INDEX)"),
+    *("--set", "firstId=1,rack.podLabel=topology.kubernetes.io/zone,antiAffinity=required"),
+    *("--set", "etcd.endpoints={e1:2379,e2:2379},etcd.prefix=/a,etcd.tlsSecret=t,etcd.user=u,etcd.passwordSecret=w"),
+    *("--set", "serviceMonitor.enabled=true,prometheusRule.enabled=true,clusterSecret.existing=s"),
+    *("--set", "image.pullSecrets[0].name=p,priorityClassName=high,nodeSelector.disk=ssd,podLabels.team=logs"),
+    *("--set", "tolerations[0].key=logs,extraEnv[0].name=TZ,extraEnv[0].value=UTC,persistence.storageClass=fast"),
+    *("--set", "networkPolicy.monitoring[0].namespaceSelector.matchLabels.a=b"),
+    *("--set-file", _RULES),
+)
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[tuple[str, str], chart.Manifest]:
+    return chart.render()
+
+
+@pytest.fixture(scope="module")
+def full() -> dict[tuple[str, str], chart.Manifest]:
+    return chart.render(*_FULL)
+
+
+def _pod(manifests: dict[tuple[str, str], chart.Manifest], name: str = "penstock") -> dict[str, Any]:
+    return dict(manifests["StatefulSet", name]["spec"]["template"]["spec"])
+
+
+def _config(manifests: dict[tuple[str, str], chart.Manifest], index: int) -> config_loading.Config:
+    told = chart.environment(_pod(manifests)["containers"][0], chart.pod_fields("penstock", index))
+    del told["PENSTOCK_CONFIG"]
+    return config_loading.load(env={**read_dockerfile().environment, **told})
+
+
+def test_lint() -> None:
+    done = run(helm(), "lint", "--strict", chart.CHART)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("kubernetes", [chart.OLDEST, chart.NEWEST])
+def test_kubernetes_takes_it(kubernetes: str, tmp_path: Path) -> None:
+    files = []
+    for number, arguments in enumerate([(), _FULL]):
+        documents = re.split(r"^---$", chart.render_text(*arguments, kubernetes=kubernetes), flags=re.MULTILINE)
+        files.append(tmp_path / f"{number}.yaml")
+        # There is no schema here for what the Prometheus operator brings.
+        files[-1].write_text("---".join(each for each in documents if "monitoring.coreos.com" not in each))
+    validate = find("kubernetes-validate", comes_with="kubernetes-validate")
+    done = run(validate, "--strict", "--kubernetes-version", kubernetes.rpartition(".")[0], *files)
+    assert done.returncode == 0, done.stdout
+    assert "WARN" not in done.stdout, done.stdout
+    for file in files:
+        assert f"{file} passed for resource statefulset/penstock" in done.stdout
+
+
+def test_an_id_stays_with_its_ordinal_and_its_name(plain: dict[tuple[str, str], chart.Manifest]) -> None:
+    for index in range(3):
+        config = _config(plain, index)
+        host = f"penstock-{index}.penstock-brokers.logs.svc.cluster.local"
+        assert config.node.id == index
+        assert config.listeners.advertised_kafka == (host, 9092)
+        assert config.listeners.advertised_internal == (host, 9094)
+        assert config.ignored_env == ()
+    assert plain["StatefulSet", "penstock"]["spec"]["serviceName"] == "penstock-brokers"
+    assert plain["Service", "penstock-brokers"]["spec"]["publishNotReadyAddresses"] is True
+
+
+def test_everything_given_is_told(full: dict[tuple[str, str], chart.Manifest]) -> None:
+    config = _config(full, 2)
+    assert config.listeners.advertised_kafka == ("192.0.2.7", 30092)
+    assert full["Service", "penstock-2"]["spec"]["ports"][0]["nodePort"] == 30092
+    assert full["StatefulSet", "penstock"]["spec"]["ordinals"] == {"start": 1}
+    assert [name for kind, name in full if kind == "Service" and name[-1].isdigit()] == [
+        f"penstock-{index}" for index in (1, 2, 3)
+    ]
+    assert config.node.rack == "zone-a"
+    assert config.cluster.store == "etcds://e1:2379,e2:2379/a"
+    assert config.cluster.etcd_user == "u"
+    assert ("StatefulSet", "penstock-etcd") not in full
+    assert ("Secret", "penstock-cluster") not in full
+
+
+def test_files_a_broker_is_told_of_are_mounted(full: dict[tuple[str, str], chart.Manifest]) -> None:
+    pod = _pod(full)
+    mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+    told = chart.environment(pod["containers"][0], chart.pod_fields("penstock", 1))
+    paths = [value for name, value in told.items() if name.startswith("PENSTOCK_") and value.startswith("/")]
+    assert len(paths) == 7
+    for path in paths:
+        assert str(Path(path).parent) in mounts, f"{path} is on no volume"
+    claims = [each["metadata"]["name"] for each in full["StatefulSet", "penstock"]["spec"]["volumeClaimTemplates"]]
+    assert set(mounts.values()) == {volume["name"] for volume in pod["volumes"]} | set(claims)
+
+
+def test_etcd_beside_the_brokers_is_the_one_they_use(plain: dict[tuple[str, str], chart.Manifest]) -> None:
+    told = [
+        chart.environment(_pod(plain, "penstock-etcd")["containers"][0], chart.pod_fields("penstock-etcd", index))
+        for index in range(3)
+    ]
+    clients = [each["ETCD_ADVERTISE_CLIENT_URLS"].removeprefix("http://") for each in told]
+    assert _config(plain, 0).cluster.store == "etcd://" + ",".join(clients)
+    peers = [f"{each['ETCD_NAME']}={each['ETCD_INITIAL_ADVERTISE_PEER_URLS']}" for each in told]
+    assert {each["ETCD_INITIAL_CLUSTER"] for each in told} == {",".join(peers)}
+
+
+def test_brokers_are_left_time_and_probes_that_exist(plain: dict[tuple[str, str], chart.Manifest]) -> None:
+    pod = _pod(plain)
+    assert pod["terminationGracePeriodSeconds"] > STOP_DEADLINE_S + broker._LEAVE_S + 50
+    container = pod["containers"][0]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["path"] in http._KINDS
+        assert ports[container[probe]["httpGet"]["port"]] == _config(plain, 0).listeners.http.port
+    assert "lifecycle" not in container
+
+
+def test_one_broker_at_a_time_and_apart(plain: dict[tuple[str, str], chart.Manifest]) -> None:
+    labels = plain["StatefulSet", "penstock"]["spec"]["template"]["metadata"]["labels"]
+    budget = plain["PodDisruptionBudget", "penstock"]["spec"]
+    assert budget["maxUnavailable"] == 1
+    pod = _pod(plain)
+    (apart,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    (spread,) = pod["topologySpreadConstraints"]
+    for selector in (budget["selector"], apart["podAffinityTerm"]["labelSelector"], spread["labelSelector"]):
+        assert selector["matchLabels"].items() <= labels.items()
+    etcd = plain["StatefulSet", "penstock-etcd"]["spec"]["template"]["metadata"]["labels"]
+    assert not budget["selector"]["matchLabels"].items() <= etcd.items(), "etcd would count as a broker"
+
+
+def test_a_pod_has_no_rights(plain: dict[tuple[str, str], chart.Manifest]) -> None:
+    for name in ("penstock", "penstock-etcd"):
+        pod = _pod(plain, name)
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == USER
+        assert pod["automountServiceAccountToken"] is False
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+def test_prometheus_finds_the_brokers_under_a_job_the_rules_know() -> None:
+    found = chart.render(*_FULL, release="east")
+    monitor = found["ServiceMonitor", "east-penstock"]["spec"]
+    service = found["Service", "east-penstock-brokers"]
+    labels = service["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    others = [each for (kind, name), each in found.items() if kind == "Service" and each is not service]
+    assert not any(monitor["selector"]["matchLabels"].items() <= each["metadata"]["labels"].items() for each in others)
+    assert monitor["endpoints"][0]["port"] in [port["name"] for port in service["spec"]["ports"]]
+    assert labels[monitor["jobLabel"]] == "penstock-logs-east"
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "penstock.rules.yml").read_text())
+    assert found["PrometheusRule", "east-penstock"]["spec"] == rules
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("replica=3", "replica"),
+        ("etcd.bundled.replicas=2", "/etcd/bundled/replicas"),
+        ("etcd.endpoints={http://e:2379}", "/etcd/endpoints/0"),
+        ("terminationGracePeriodSeconds=5", "/terminationGracePeriodSeconds"),
+        ("external.enabled=true", "external.enabled needs advertised"),
+        ("etcd.user=u,etcd.endpoints={e:2379}", "etcd.user needs etcd.passwordSecret"),
+        ("etcd.tlsSecret=t", "name it in etcd.endpoints"),
+        ("rack.name=a,rack.podLabel=b", "choose one of them"),
+        ("prometheusRule.enabled=true", "needs the rules"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(wrong: str, reason: str) -> None:
+    with pytest.raises(chart.ChartError, match=re.escape(reason)):
+        chart.render("--set", wrong)
+
+
+def test_an_older_kubernetes_is_refused() -> None:
+    with pytest.raises(chart.ChartError, match="kubeVersion"):
+        chart.render_text(kubernetes="1.27.0")
+
+
+def test_the_notes_warn_of_what_is_missing(tmp_path: Path) -> None:
+    """helm shows them only after an installation, so they are made a manifest's."""
+    copy = shutil.copytree(chart.CHART, tmp_path / "penstock")
+    notes = copy / "templates" / "NOTES.txt"
+    manifest = '{{ define "notes" }}%s{{ end }}\nkind: Notes\nmetadata: {}\ntext: {{ include "notes" . | quote }}\n'
+    notes.with_name("notes.yaml").write_text(manifest % notes.read_text())
+    few = ("--set", "replicas=2,networkPolicy.enabled=false", "--show-only", "templates/notes.yaml")
+    done = run(helm(), "template", "penstock", copy, "--namespace", "logs", *few)
+    assert done.returncode == 0, done.stdout
+    text = yaml.safe_load(done.stdout)["text"]
+    assert "bootstrap from penstock.logs.svc.cluster.local:9092\n" in text
+    for warning in ("three are the least", "without backups", "networkPolicy is off"):
+        assert warning in text
+
+
+def test_settings_reach_the_brokers_file() -> None:
+    found = chart.render("--set", "settings.defaults.topic.partitions=12")
+    file = found["ConfigMap", "penstock"]["data"]["penstock.yaml"]
+    assert yaml.safe_load(file) == {"defaults": {"topic": {"partitions": 12}}}
+    sums = {
+        each["StatefulSet", "penstock"]["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
+        for each in (found, chart.render())
+    }
+    assert len(sums) == 2, "brokers would not be restarted for new settings"
+
+
+def test_every_value_has_a_schema_and_the_versions_are_ours() -> None:
+    values = yaml.safe_load((chart.CHART / "values.yaml").read_text())
+    schema = json.loads((chart.CHART / "values.schema.json").read_text())
+    _same_keys(values, schema, "")
+    about = yaml.safe_load((chart.CHART / "Chart.yaml").read_text())
+    assert about["appVersion"] == __version__
+
+
+def _same_keys(values: dict[str, Any], schema: dict[str, Any], path: str) -> None:
+    if schema.get("additionalProperties") is not False:
+        return
+    assert set(schema["properties"]) - {"global"} == set(values), path
+    for name, value in values.items():
+        if isinstance(value, dict):
+            _same_keys(value, schema["properties"][name], f"{path}.{name}")

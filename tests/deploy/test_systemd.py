@@ -1,0 +1,107 @@
+"""The unit is one that systemd takes, is shut off from the machine, and leaves a broker the time it needs."""
+
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from penstock.cli.serve import PARTITIONS_PER_S, STOP_DEADLINE_S
+from penstock.server import broker, config_loading
+
+from .programs import DEPLOY, find, run
+
+SYSTEMD = DEPLOY / "systemd"
+UNIT = SYSTEMD / "penstock@.service"
+# systemd-analyze's measure of what a service could do to the machine: 0 to 10, where a unit that says nothing has 9.6.
+_MOST_EXPOSED = 15  # in tenths
+# Since systemd 254; before, they are named and ignored.
+_NEW_KEYS = {"RestartSteps", "RestartMaxDelaySec"}
+
+
+class _Unit(configparser.RawConfigParser):
+    def __init__(self, text: str) -> None:
+        super().__init__(strict=False, comment_prefixes=("#",))
+        self.read_string(text)
+
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """The unit with a program that is there in the place of the one an operator installs."""
+    program = tmp_path / "penstock"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    text, times = re.subn(r"^ExecStart=\S+", f"ExecStart={program}", UNIT.read_text(), flags=re.MULTILINE)
+    assert times == 1
+    unit = tmp_path / "penstock@1.service"
+    unit.write_text(text)
+    return unit
+
+
+def test_systemd_takes_every_line(installed: Path) -> None:
+    done = run(find("systemd-analyze", comes_with="Debian's systemd"), "verify", "--man=no", installed)
+    said = [line for line in done.stdout.splitlines() if installed.name in line]
+    unknown = [re.search(r"Unknown key(?: name)? '(\w+)'", line) for line in said]
+    assert done.returncode == 0, done.stdout
+    assert {found[1] if found else "?" for found in unknown} <= _NEW_KEYS, said
+
+
+def test_a_misspelt_line_would_be_found(installed: Path) -> None:
+    installed.write_text(installed.read_text().replace("ProtectSystem=", "ProtectSytem="))
+    done = run(find("systemd-analyze", comes_with="Debian's systemd"), "verify", "--man=no", installed)
+    assert "ProtectSytem" in done.stdout
+
+
+def test_little_of_the_machine_is_in_reach(installed: Path) -> None:
+    analyze = find("systemd-analyze", comes_with="Debian's systemd")
+    done = run(analyze, "security", "--offline=yes", f"--threshold={_MOST_EXPOSED}", "--no-pager", installed)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_stop_may_take_as_long_as_a_broker_may() -> None:
+    unit = _Unit(UNIT.read_text())
+    longest_s = STOP_DEADLINE_S + broker._LEAVE_S + 50_000 / PARTITIONS_PER_S
+    assert unit.getint("Service", "TimeoutStopSec") > longest_s
+    assert unit.get("Service", "KillMode") == "mixed", "an etcd member of the broker's own would end before it"
+
+
+def test_a_refused_start_is_tried_again() -> None:
+    """Exit code 2 also says that etcd did not answer, which is over some time."""
+    unit = _Unit(UNIT.read_text())
+    assert unit.get("Service", "Restart") == "on-failure"
+    assert not unit.has_option("Service", "RestartPreventExitStatus")
+    assert unit.getint("Unit", "StartLimitIntervalSec") == 0
+
+
+def test_a_broker_takes_the_examples(tmp_path: Path) -> None:
+    environment = dict(
+        line.split("=", 1)
+        for line in (SYSTEMD / "penstock.env.example").read_text().splitlines()
+        if line and not line.startswith("#")
+    )
+    told = re.search(r"^Environment=(.*)$", UNIT.read_text(), re.MULTILINE)
+    assert told is not None
+    from_unit = dict(pair.split("=", 1) for pair in told[1].replace("%S", "/var/lib").replace("%i", "1").split())
+    config = config_loading.load(file=SYSTEMD / "1.yaml.example", env={**from_unit, **environment})
+    assert config.node.id == 1
+    assert config.data_dir == Path("/var/lib/penstock/1")
+    assert config.ignored_env == ()
+    assert _Unit(UNIT.read_text()).get("Service", "StateDirectory").replace("%i", "1") == "penstock/1"
+    assert yaml.safe_load((SYSTEMD / "1.yaml.example").read_text())["node"]["rack"] == config.node.rack
+
+
+def test_the_user_is_made(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    done = run(
+        find("systemd-sysusers", comes_with="Debian's systemd"),
+        f"--root={tmp_path}",
+        SYSTEMD / "penstock.sysusers.conf",
+    )
+    assert done.returncode == 0, done.stdout
+    name, _, number, _, _, home, shell = (tmp_path / "etc" / "passwd").read_text().strip().split(":")
+    assert (name, home, shell) == ("penstock", "/var/lib/penstock", "/usr/sbin/nologin")
+    assert 0 < int(number) < 1000
