@@ -88,6 +88,7 @@ class SimulatedBroker:
             fail=self._fail,
             defaults=cluster.defaults,
             upkeep_ms=2000,
+            scrub_s=5.0,
             internal_partitions=1,
             group_settings=GroupSettings(GroupLimits(initial_rebalance_delay_ms=0)),
             node_id=node_id,
@@ -244,8 +245,12 @@ class SimulatedCluster:
         process = self.processes[node_id]
         task = process.create_task(broker.stop())
         await asyncio.wait({task})
+        error = None if task.cancelled() else task.exception()
         if self.processes.get(node_id) is process:
-            self.kill(node_id)
+            if error is not None:
+                self.ended(node_id, error)
+            else:
+                self.kill(node_id)
 
     def is_up(self, node_id: int) -> bool:
         broker = self.lives.get(node_id)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.keys import PARTITIONS, broker_key
 from penstock.cluster.metadata.transaction import make_transaction
 from penstock.engine.partition_state import PartitionState
+from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_metadata import Link
 from tests.simulation.cluster import CLIENTS, DISK_DELAYS_S, SimulatedCluster, host_of
 
@@ -86,6 +87,11 @@ class Faults:
 
     async def stop_one(self, duration_s: float) -> None:
         node_id = self._one()
+        await self._stop(node_id)
+        await asyncio.sleep(duration_s * self._random.random() / 2)
+        self._world.start(node_id)
+
+    async def _stop(self, node_id: int) -> None:
         self._note("clean stop", node_id)
         process = self._cluster.processes.get(node_id)
         try:
@@ -95,8 +101,6 @@ class Faults:
             self._note("stop takes too long", node_id)
         if process is not None and self._cluster.processes.get(node_id) is process:
             self._cluster.kill(node_id)
-        await asyncio.sleep(duration_s * self._random.random() / 2)
-        self._world.start(node_id)
 
     async def pause_one(self, duration_s: float) -> None:
         node_id = self._one()
@@ -275,10 +279,81 @@ class Faults:
         """What was said to be synced is not, and the power fails."""
         node_id = self._spoiled
         self._note("lying sync", node_id)
+        self._world.allow_crash(node_id)  # its files need not make sense from now on
         self._cluster.disks[node_id].lies = True
         await asyncio.sleep(duration_s)
-        self._world.allow_crash(node_id)  # its files need not make sense now
         await self._down("power cut", [node_id], 1.0, power_cut=True)
+
+    async def bit_rot(self, duration_s: float) -> None:
+        """A byte or some of a disk are not what they were when the machine comes back."""
+        node_id = self._spoiled
+        self._world.allow_crash(node_id)
+        await self._moment()
+        if self._random.random() < 0.5:
+            await self._stop(node_id)
+        self._cluster.kill(node_id, power_cut=True)
+        disk = self._cluster.disks[node_id]
+        files = [path for path in disk.files() if "/logs/" in path and disk.size_of(path)]
+        for path in self._random.sample(files, min(len(files), self._random.randint(1, 3))):
+            at = self._random.randrange(disk.size_of(path))
+            self._note("bit rot", node_id, path, at)
+            disk.flip_byte(path, at, 1 << self._random.randrange(8))
+        await asyncio.sleep(duration_s * self._random.random())
+        self._world.start(node_id)
+
+    async def old_files(self, duration_s: float) -> None:
+        """A disk, or one partition on it, is put back as it was some time before."""
+        node_id = self._spoiled
+        self._world.allow_crash(node_id)
+        if self._random.random() < 0.3:
+            await self._stop(node_id)
+        backup = self._cluster.disks[node_id].backup()
+        self._world.start(node_id)
+        await asyncio.sleep(1 + duration_s)
+        others = await self._go_down(node_id)
+        held = _directories(backup)
+        if self._random.random() < 0.4 or not held:
+            self._note("old disk", node_id)
+            self._cluster.disks[node_id] = backup
+        else:
+            path = self._random.choice(held)
+            self._note("old directory", node_id, path)
+            self._cluster.disks[node_id].restore(path, backup)
+        await self._come_back(node_id, others, duration_s)
+
+    async def lost_directory(self, duration_s: float) -> None:
+        """One partition's files are gone when the broker comes back."""
+        node_id = self._spoiled
+        self._world.allow_crash(node_id)
+        others = await self._go_down(node_id)
+        held = _directories(self._cluster.disks[node_id])
+        if held:
+            path = self._random.choice(held)
+            self._note("lost directory", node_id, path)
+            self._cluster.disks[node_id].lose(path)
+        await self._come_back(node_id, others, duration_s)
+
+    async def _go_down(self, node_id: int) -> list[int]:
+        """Cleanly more often than not. Sometimes it is the last that was there: who else it takes down with it."""
+        others = [other for other in self._cluster.ids if other != node_id]
+        self._random.shuffle(others)
+        taken = others if self._random.random() < 0.5 else []
+        for other in taken[:-1]:
+            self._note("kill", other)
+            self._cluster.kill(other)
+            await asyncio.sleep(self._random.random())
+        await self._moment()
+        if self._random.random() < 0.7:
+            await self._stop(node_id)
+        self._cluster.kill(node_id, power_cut=True)
+        for other in taken:
+            self._cluster.kill(other)
+        return taken
+
+    async def _come_back(self, node_id: int, others: Sequence[int], duration_s: float) -> None:
+        for each in (node_id, *others):
+            await asyncio.sleep(duration_s * self._random.random() / 2)
+            self._world.start(each)
 
     async def lose_disk(self, duration_s: float) -> None:
         """A fire: one disk is lost for good, and the others may lose their power with it."""
@@ -287,6 +362,12 @@ class Faults:
         await self._moment()
         self._world.replace_disk(node_id)
         await self._down_now("power cut", [*others, node_id], duration_s, power_cut=True)
+
+
+def _directories(disk: FaultyDisk) -> list[str]:
+    """Of partitions."""
+    found = {path.rpartition("/")[0] for path in disk.files() if path.endswith("/partition.meta")}
+    return sorted(path for path in found if "/~" not in path)
 
 
 Fault = Callable[[Faults, float], Awaitable[None]]
@@ -314,8 +395,11 @@ KINDS: dict[str, Fault] = {
         Faults.clock_jump,
         Faults.failing_sync,
         Faults.lying_sync,
+        Faults.bit_rot,
+        Faults.old_files,
+        Faults.lost_directory,
         Faults.lose_disk,
     )
 }
-SPOILING = ("failing_sync", "lying_sync", "lose_disk")
+SPOILING = ("failing_sync", "lying_sync", "bit_rot", "old_files", "lost_directory", "lose_disk")
 """At most one of them in a run, once."""

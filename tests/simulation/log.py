@@ -27,6 +27,7 @@ SECOND = "small"
 MOST_IN_FLIGHT = 5
 _ACK_S = 3.0
 _POLL_BYTES = 16 << 10
+_MOST_READS = 4
 Place = tuple[str, int]
 
 
@@ -126,6 +127,7 @@ class History:
         if self.leaders.setdefault(told.epoch, told.node_id) != told.node_id:
             both = f"{self.leaders[told.epoch]} and {told.node_id}"
             self._world.violate(f"{self.name}: brokers {both} both acknowledged in epoch {told.epoch}")
+        self._world.promised(self.place, told.base_offset + len(values))
         self._world.acknowledged()
         for at, value in enumerate(values):
             self.acked[value] = told.base_offset + at
@@ -354,6 +356,7 @@ class LogWorkload:
         self._places: list[Place] = [(MAIN, 0)]
         if random.random() < 0.3:
             self._places += [(SECOND, 0), (SECOND, 1)]
+        self._goes_by_defaults = world.is_operated and random.random() < 0.5
         self._histories = {place: History(world, place) for place in self._places}
         self._producers: list[Producer] = []
         self._careless: list[CarelessProducer] = []
@@ -364,7 +367,8 @@ class LogWorkload:
         for name, settings in ((MAIN, {}), (SECOND, {"segment.bytes": "2048"})):
             partitions = sum(place[0] == name for place in self._places)
             if partitions:
-                await self._create(name, partitions, settings | {"min.insync.replicas": "2"})
+                own = {} if self._goes_by_defaults else {"min.insync.replicas": "2"}
+                await self._create(name, partitions, settings | own)
 
         def is_there() -> bool:
             return all(
@@ -406,12 +410,23 @@ class LogWorkload:
 
     async def finish(self) -> None:
         for place in self._places:
-            await self._read(place)
+            for _ in range(_MOST_READS):
+                await self._world.until(self._is_whole, 20.0)  # rot that reading finds has a replica made anew
+                found = list(self._differences)
+                read = {node_id: self._log(node_id, place) for node_id in self._world.holders(*place)}
+                await self._read(place)
+                if all(self._log(node_id, place) is log for node_id, log in read.items()):
+                    break
+                self._differences = found
+
+    def _log(self, node_id: int, place: Place) -> Log | None:
+        partition = self._world.partition(node_id, *place)
+        return None if partition is None or partition.log is None or partition.log.damage else partition.log
 
     async def _read(self, place: Place) -> None:
         logs: dict[int, bytes] = {}
         ends: dict[int, int] = {}
-        for node_id in self._world.cluster.ids:
+        for node_id in self._world.holders(*place):
             partition = self._world.partition(node_id, *place)
             assert partition is not None and partition.log is not None, f"{place} is not on broker {node_id}"
             try:
@@ -421,6 +436,7 @@ class LogWorkload:
                     raise
                 self._world.note(f"final {place[0]}-{place[1]} broker {node_id} refuses a spoiled log")
                 continue
+            self._check_durable(node_id, partition.log)
             ends[node_id] = partition.high_watermark if partition.led is not None else -1
         leader = max(ends, key=lambda node_id: ends[node_id])
         if ends[leader] < 0:  # the leader is the one that refuses; the others have all it had acknowledged
@@ -434,6 +450,14 @@ class LogWorkload:
         records = [record for batch in split(logs[leader]) for record in batch.records]
         self._final[place] = [record for record in records if record[0] < ends[leader]]
         self._world.note(f"final {place[0]}-{place[1]} {len(records)} records")
+
+    def _check_durable(self, node_id: int, log: Log) -> None:
+        """What counts as synced would be there after a power cut."""
+        disk = self._world.cluster.disks[node_id]
+        for segment in log.segments if log.visible_end == log.end_offset else []:
+            durable = disk.read_durable(segment.path)[: segment.size]
+            if durable != disk.open(segment.path).read_at(segment.size, 0):
+                self._differences.append(f"{segment.path} of broker {node_id} is not on its device as it is read")
 
     def check(self) -> list[str]:
         found = list(self._differences)

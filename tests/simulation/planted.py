@@ -105,9 +105,9 @@ def _positions_without_tail(self: following.Following) -> list[following.Positio
 _append_copied = Log.append_copied
 
 
-def _append_copied_without_epochs(self: Log, data: memoryview) -> bool:
+def _append_copied_without_epochs(self: Log, data: memoryview, *newest_epoch: int) -> bool:
     entries = list(self.state.epochs.entries)
-    changed = _append_copied(self, data)
+    changed = _append_copied(self, data, *newest_epoch)
     if entries:
         self.state.epochs = type(self.state.epochs)(entries)
     return changed

@@ -201,7 +201,7 @@ class Incarnation:
             raise Over(str(error))
         if error.code in _ABORTABLE:
             raise GiveUp
-        if not error.retriable:
+        if not error.retriable and error.code is not Code.CORRUPT_LOG:
             self._client.world.violate(f"{self._owner.transactional_id}: refused: {error}")
             raise Over(str(error))
 
@@ -325,7 +325,7 @@ class TransactionalProducer:
                 await pause(client)
                 continue
             except PenstockError as error:
-                if not error.retriable:
+                if not error.retriable and error.code is not Code.CORRUPT_LOG:
                     client.world.violate(f"{self.transactional_id}: init refused: {error}")
                 await pause(client)
                 continue

@@ -248,13 +248,20 @@ class TransactionsWorkload:
     async def _read_to_end(self, client: Client, place: Place, *, committed: bool) -> list[tuple[int, bytes]]:
         records: list[tuple[int, bytes]] = []
         offset = 0
+        deadline = self._world.loop.time() + _DECIDED_S
         while True:
             start = offset
-            found = await ask_leader(
-                client,
-                place,
-                lambda broker, at=start: fetch(broker, place, at, -1, committed=committed),  # type: ignore[misc]
-            )
+            try:
+                found = await ask_leader(
+                    client,
+                    place,
+                    lambda broker, at=start: fetch(broker, place, at, -1, committed=committed),  # type: ignore[misc]
+                )
+            except PenstockError as error:
+                if error.code is not Code.CORRUPT_LOG or self._world.loop.time() > deadline:
+                    raise
+                await asyncio.sleep(0.5)  # rot: another broker leads soon
+                continue
             if found.next_offset == offset:
                 return records
             records += found.records

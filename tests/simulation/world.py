@@ -3,25 +3,26 @@
 import asyncio
 import gc
 import hashlib
-import itertools
 import logging
 import sys
 import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+import orjson
+
 from penstock.cluster import keys
+from penstock.cluster.image import CORDON, DRAINED
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.ports.metadata import Change
-from penstock.storage.log.log import Log
 from penstock.testing.virtual_clock import DeadlockError, run_virtual
 from tests.simulation.cluster import SimulatedBroker, SimulatedCluster
 from tests.simulation.groups import GroupsWorkload
@@ -29,13 +30,16 @@ from tests.simulation.log import LogWorkload
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.planted import PLANTED
 from tests.simulation.planted_coordination import PLANTED_COORDINATION
+from tests.simulation.planted_operations import PLANTED_OPERATIONS
 from tests.simulation.transactions import TransactionsWorkload
 from tests.simulation.workload import WorkloadFactory
 
-BUGS = PLANTED | PLANTED_COORDINATION
+BUGS = PLANTED | PLANTED_COORDINATION | PLANTED_OPERATIONS
 _LOG: Sequence[WorkloadFactory] = (LogWorkload,)
 _COORDINATION: Sequence[WorkloadFactory] = (TransactionsWorkload, GroupsWorkload)
 RECOVERY_S = 30.0
+_OPERATED = 0.5
+_FOURTH = 0.8
 _LOOK_S = 0.25
 
 
@@ -64,6 +68,7 @@ class World:
     """What workloads and the nemesis see.
 
     Attributes:
+        is_operated: an operator is at work too, more often than not with a fourth broker.
         is_over: the nemesis has stopped and everything is healed: begin nothing new.
         random: for what belongs to no workload.
     """
@@ -71,11 +76,16 @@ class World:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.cluster = SimulatedCluster(self.random.getrandbits(32))
+        self.is_operated = self.random.random() < _OPERATED
+        brokers = 4 if self.is_operated and self.random.random() < _FOURTH else 3
+        self.cluster = SimulatedCluster(self.random.getrandbits(32), brokers=brokers)
         self.loop = self.cluster.loop
         self.is_over = False
         self.violations: list[str] = []
         self.trace: list[str] = []
+        self._moving: dict[str, PartitionState] = {}
+        self._in_sync: dict[str, tuple[int, ...]] = {}
+        self._promised: dict[tuple[str, int], int] = {}
         self.cluster.etcd.state.on_change = self._on_change
         self.cluster.on_crash = self._on_crash
         self._allowed_crashes: set[int] = set()
@@ -87,6 +97,10 @@ class World:
     def note(self, text: str) -> None:
         """Part of the trace, and of the digest: the same for the same seed."""
         self.trace.append(f"{self.loop.time():9.4f} {text}")
+
+    def promised(self, place: tuple[str, int], end: int) -> None:
+        """A client knows that everything below an offset is there to stay."""
+        self._promised[place] = max(end, self._promised.get(place, 0))
 
     def acknowledged(self) -> None:
         """A client has just been promised something."""
@@ -116,12 +130,45 @@ class World:
                 parts = [f"isr={list(state.isr)}", f"leader={state.leader}", f"epoch={state.leader_epoch}"]
                 parts += [f"elr={list(state.elr)}"] if state.elr else []
                 parts += [f"last={list(state.last)}"] if state.last else []
+                parts += [f"of={list(state.replicas)} target={list(state.target)}"] if state.target else []
+                self._check_move(change.key, state)
+                self._check_joined(change.key, state)
                 self.note(
                     f"state {change.key[len(keys.PARTITIONS) :][:4]}-{index} r{change.revision} {' '.join(parts)}"
                 )
             elif change.key.startswith((keys.BROKERS, keys.CONTROLLER, keys.ADMITTED)):
                 value = "gone" if change.value is None else change.value.decode()[:80]
                 self.note(f"etcd {change.key} {value}")
+
+    def _check_move(self, key: str, state: PartitionState) -> None:
+        """Who held a partition lets go when all hold it who shall; sooner only if the move is taken back."""
+        before = self._moving.pop(key, None)
+        if state.target:
+            self._moving[key] = state
+        elif before is not None:
+            lacking = set(before.target) - set(state.isr) if set(before.target) != set(before.origin) else set()
+            if lacking or not state.isr:
+                self.violate(f"{key[-6:]} has moved to {list(before.target)}, in sync are {list(state.isr)} of them")
+
+    def _check_joined(self, key: str, state: PartitionState) -> None:
+        """Who comes into sync has all that was acknowledged."""
+        before = self._in_sync.get(key, state.isr)
+        self._in_sync[key] = state.isr
+        topic_id, index = keys.read_partition_key(key)
+        for node_id in [member for member in state.isr if member not in before]:
+            broker = self.cluster.lives.get(node_id)
+            topics = [topic for topic in broker.engine.topics if topic.topic_id == topic_id] if broker else []
+            if not topics or index >= len(topics[0].partitions):
+                continue
+            partition = topics[0].partitions[index]
+            if partition.log is None and partition.offline is None:
+                continue  # its log is being replaced
+            end, least = (
+                partition.log.end_offset if partition.log else 0,
+                self._promised.get((topics[0].name, index), 0),
+            )
+            if end < least:
+                self.violate(f"{partition.name}: broker {node_id} is in sync and ends at {end}, {least} are promised")
 
     def _on_crash(self, node_id: int, error: BaseException) -> None:
         self._last_crash[node_id] = error
@@ -157,9 +204,6 @@ class World:
         last_crash = self._last_crash.pop(node_id, None)
         if node_id in self._allowed_crashes and isinstance(last_crash, StartupError):
             self.replace_disk(node_id)
-        elif isinstance(last_crash, OSError):
-            # After a failed sync the page cache shows what the device has not got: the machine is started anew too.
-            cluster.disks[node_id] = cluster.disks[node_id].after_power_cut()
         cluster.start(node_id)
 
     def replace_disk(self, node_id: int) -> None:
@@ -167,17 +211,6 @@ class World:
         self.note(f"new disk {node_id}")
         self.cluster.kill(node_id, power_cut=True)
         self.cluster.disks[node_id] = self.cluster.new_disk()
-
-    def replace_spoiled(self) -> None:
-        """What an operator does when a log is not whole after a fault of the disk; the broker says so at its start."""
-        for node_id in sorted(self._allowed_crashes):
-            broker = self.cluster.lives.get(node_id)
-            if broker is not None and any(
-                partition.offline is not None or (partition.log is not None and _has_hole(partition.log))
-                for topic in broker.engine.topics
-                for partition in topic.partitions
-            ):
-                self.replace_disk(node_id)
 
     def brokers(self) -> list[SimulatedBroker]:
         """Those that serve clients now."""
@@ -200,6 +233,8 @@ class World:
             return down
         lacking = []
         prefix = keys.PARTITIONS
+        drained = self._drained()
+        holders: dict[tuple[str, int], tuple[int, ...]] = {}
         names = {topic.topic_id: topic.name for broker in self.brokers() for topic in broker.engine.topics}
         for entry in self.cluster.etcd.state.snapshot(prefix).entries:
             topic_id, index = keys.read_partition_key(entry.key)
@@ -207,11 +242,44 @@ class World:
             if topic_id not in names:
                 continue
             name = f"{names[topic_id]}-{index}"
-            if state.leader == NOBODY or set(state.isr) != set(state.replicas):
+            holders[names[topic_id], index] = state.replicas
+            if state.target:
+                lacking.append(f"{name} moves to {list(state.target)}, isr {list(state.isr)}")
+            elif state.leader in drained and not drained.issuperset(state.isr):
+                lacking.append(f"{name} is led by broker {state.leader}, which is drained")
+            elif state.leader == NOBODY or set(state.isr) != set(state.replicas):
                 lacking.append(f"{name} has leader {state.leader}, isr {list(state.isr)} of {list(state.replicas)}")
             else:
                 lacking += self._unsettled(name, state, names[topic_id], index)
-        return lacking
+        return lacking or [*self._strays(holders)]
+
+    def _drained(self) -> set[int]:
+        entries = self.cluster.etcd.state.snapshot(keys.CONFIGS).entries
+        return {
+            int(entry.key.removeprefix(keys.CONFIGS))
+            for entry in entries
+            if orjson.loads(entry.value).get(CORDON) == DRAINED
+        }
+
+    def _strays(self, holders: Mapping[tuple[str, int], tuple[int, ...]]) -> Iterable[str]:
+        """Files of partitions that are not held here, or not any more; what was set aside among them."""
+        for node_id in self.cluster.ids:
+            directories = {
+                path.split("/logs/")[1].rpartition("/")[0]
+                for path in self.cluster.disks[node_id].files()
+                if "/logs/" in path
+            }
+            for directory in sorted(directories):
+                topic, _, index = directory.partition("/")
+                if not index.isdigit() or node_id not in holders.get((topic, int(index)), (node_id,)):
+                    yield f"broker {node_id} has files in {directory}"
+
+    def holders(self, topic: str, index: int) -> tuple[int, ...]:
+        """Who holds a partition."""
+        topic_id = next(found.topic_id for broker in self.brokers() if (found := broker.engine.topics.get(topic)))
+        entry = self.cluster.etcd.state.get(keys.partition_key(topic_id, index))
+        assert entry is not None, f"{topic}-{index} is gone"
+        return PartitionState.decode(entry.value, entry.revision).replicas
 
     def _unsettled(self, name: str, state: PartitionState, topic: str, index: int) -> Iterable[str]:
         replicas: list[Partition] = []
@@ -221,6 +289,9 @@ class World:
                 yield f"{name} has no log on broker {node_id}" + (
                     f": {partition.offline}" if partition is not None and partition.offline is not None else ""
                 )
+                return
+            if partition.log.damage is not None:
+                yield f"{name} is damaged on broker {node_id}: {partition.log.damage}"
                 return
             replicas.append(partition)
         ends = {partition.log.visible_end for partition in replicas if partition.log is not None}
@@ -234,10 +305,6 @@ class World:
         broker = self.cluster.lives.get(node_id)
         found = broker.engine.topics.get(topic) if broker is not None else None
         return found.partitions[index] if found is not None and index < len(found.partitions) else None
-
-
-def _has_hole(log: Log) -> bool:
-    return any(one.next_offset != other.base for one, other in itertools.pairwise(log.segments))
 
 
 async def _play(seed: int, factories: Sequence[WorkloadFactory], report: Report) -> None:
@@ -282,12 +349,10 @@ async def _recover(world: World, clients: "list[asyncio.Task[None]]") -> None:
 
     async def restart() -> None:
         while not is_recovered():
-            world.replace_spoiled()
             for node_id in world.cluster.ids:
                 world.start(node_id)
             await asyncio.sleep(_LOOK_S)
 
-    world.replace_spoiled()
     restarting = asyncio.create_task(restart())
     recovered = await world.until(is_recovered, RECOVERY_S)
     restarting.cancel()
