@@ -91,6 +91,7 @@ class ProducerLoad:
         self.outstanding = 0
         self.failed: list[KafkaError] = []
         self._paused = threading.Event()
+        self._sending = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"load-{name}", daemon=True)
 
@@ -111,11 +112,11 @@ class ProducerLoad:
     def _run(self) -> None:
         try:
             while not self._stopped.is_set():
-                if self._paused.is_set() or self.outstanding >= self._window:
-                    self._producer.poll(0.01)
-                    continue
-                self._send()
-                self._producer.poll(0)
+                with self._sending:
+                    may_send = not self._paused.is_set() and self.outstanding < self._window
+                    if may_send:
+                        self._send()
+                self._producer.poll(0 if may_send else 0.01)
         except (KafkaException, BufferError) as problem:
             # What is outstanding stays unknown; the check goes on with what is known.
             self.history.errors.append(Violation(Kind.PRODUCER_FATAL, -1, str(problem)))
@@ -143,6 +144,8 @@ class ProducerLoad:
     def settle(self, timeout: float = 30) -> None:
         """Stop sending new values and wait until each one sent has its outcome."""
         self._paused.set()
+        with self._sending:
+            pass  # one that has begun counts
         wait_until(
             lambda: self.outstanding == 0 or self._stopped.is_set(),
             timeout,

@@ -1,0 +1,174 @@
+"""What can be done to the files of a broker that is down: bits flip, files go, old copies come back.
+
+It is started again at once, and has to find out. What is damaged is never what the cluster goes by afterwards.
+"""
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from chaos.load import wait_until
+
+from .faults import Fault, Scene, Target, pass_time
+from .machines import Machine
+
+Ending = Literal["kill", "stop"]
+Spoil = Callable[[Path, random.Random], str]
+"""Does it to a partition's directory, and says what."""
+_ENOUGH_SEGMENTS = 3
+
+
+def flip(pattern: str, share: float = 0.5) -> Spoil:
+    """One bit of a file that is named so."""
+
+    def spoil(directory: Path, coin: random.Random) -> str:
+        path = coin.choice(_named(directory, pattern))
+        position = _flip(path, coin, share)
+        return f"a bit of {path.name} flipped at {position:,} of {path.stat().st_size:,}"
+
+    return spoil
+
+
+def flip_sealed(directory: Path, coin: random.Random) -> str:
+    path = coin.choice(_named(directory, "*.log")[:-1])
+    return f"a bit of the sealed {path.name} flipped at {_flip(path, coin, coin.random()):,}"
+
+
+def flip_active(directory: Path, coin: random.Random) -> str:
+    """Before its middle, where everything is committed; the one before it, if it is empty yet."""
+    path = [path for path in _named(directory, "*.log") if path.stat().st_size][-1]
+    return f"a bit of the active {path.name} flipped at {_flip(path, coin, coin.uniform(0, 0.5)):,}"
+
+
+def flip_many(directory: Path, coin: random.Random) -> str:
+    names = [path.name for path in _named(directory, "*") if path.is_file() and path.stat().st_size]
+    for name in names:
+        _flip(directory / name, coin, coin.random())
+    return f"a bit of each of {len(names)} files flipped"
+
+
+def truncate_sealed(directory: Path, coin: random.Random) -> str:
+    path = coin.choice(_named(directory, "*.log")[:-1])
+    return _truncate(path, coin)
+
+
+def truncate_active(directory: Path, coin: random.Random) -> str:
+    return _truncate([path for path in _named(directory, "*.log") if path.stat().st_size][-1], coin)
+
+
+def delete(pattern: str) -> Spoil:
+    def spoil(directory: Path, coin: random.Random) -> str:
+        path = coin.choice(_named(directory, pattern))
+        path.unlink()
+        return f"{path.name} deleted"
+
+    return spoil
+
+
+def delete_sealed(directory: Path, coin: random.Random) -> str:
+    path = coin.choice(_named(directory, "*.log")[:-1])
+    path.unlink()
+    return f"the sealed {path.name} deleted"
+
+
+def delete_directory(directory: Path, _: random.Random) -> str:
+    shutil.rmtree(directory)
+    return "the partition's directory deleted"
+
+
+def delete_everything(directory: Path, _: random.Random) -> str:
+    """The disk was replaced by an empty one."""
+    data = directory.parents[2]
+    shutil.rmtree(data)
+    return "all data deleted"
+
+
+def delete_watermarks(directory: Path, _: random.Random) -> str:
+    (directory.parents[2] / "high-watermarks").unlink(missing_ok=True)
+    return "the file of high watermarks deleted"
+
+
+def spoiled(target: Target, spoil: Spoil, ending: Ending = "kill", *, all_down: bool = False) -> Fault:
+    """One broker ends, its files change, it starts again.
+
+    Args:
+        all_down: all brokers end and start together, so that the damaged one is asked to lead.
+    """
+
+    @contextmanager
+    def fault(scene: Scene) -> Iterator[None]:
+        victim = scene.choose(target)
+        directory = victim.data / "logs" / scene.topic / "0"
+        enough = f"{_ENOUGH_SEGMENTS} segments of partition 0 on broker {victim.id}"
+        wait_until(lambda: len(list(directory.glob("*.log"))) >= _ENOUGH_SEGMENTS, 60, enough)
+        ended = list(scene.arena.machines.values()) if all_down else [victim]
+        _end(ended, ending)
+        scene.note(f"broker {victim.id} ({target}) {ending}: {spoil(directory, scene.coin)}")
+        if all_down:
+            scene.notes[-1] += "; all brokers were down"
+            scene.arena.cluster.start()
+        else:
+            victim.start()
+        yield
+
+    return fault
+
+
+def old_files(target: Target, copied_after: Ending, restored_after: Ending) -> Fault:
+    """A copy of a broker's files is put back when the cluster is further on."""
+
+    @contextmanager
+    def fault(scene: Scene) -> Iterator[None]:
+        victim = scene.choose(target)
+        assert victim.disk is not None
+        copy = scene.arena.directory / "old-files"
+        _end([victim], copied_after)
+        shutil.copytree(victim.data, copy, symlinks=True)
+        victim.start()
+        scene.arena.cluster.wait_whole(scene.topic)
+        pass_time(3.0)
+        _end([victim], restored_after)
+        shutil.rmtree(victim.data)
+        shutil.copytree(copy, victim.data, symlinks=True)
+        scene.note(f"broker {victim.id} ({target}): files of a {copied_after} put back after a later {restored_after}")
+        victim.start()
+        yield
+
+    return fault
+
+
+def _end(machines: list[Machine], ending: Ending) -> None:
+    for machine in machines:
+        if ending == "kill":
+            machine.kill()
+        else:
+            machine.terminate()
+    for machine in machines:
+        if ending == "stop":
+            code = machine.wait_end()
+            assert code == 0, f"broker {machine.id} ended with {code} when it was asked to stop"
+
+
+def _named(directory: Path, pattern: str) -> list[Path]:
+    found = sorted(directory.glob(pattern))
+    assert found, f"there is no {pattern} in {directory}"
+    return found
+
+
+def _flip(path: Path, coin: random.Random, share: float) -> int:
+    content = bytearray(path.read_bytes())
+    position = min(int(len(content) * share), len(content) - 1)
+    content[position] ^= 1 << coin.randrange(8)
+    path.write_bytes(content)
+    return position
+
+
+def _truncate(path: Path, coin: random.Random) -> str:
+    size = path.stat().st_size
+    left = int(size * coin.uniform(0.1, 0.9))
+    with path.open("r+b") as file:
+        file.truncate(left)
+    return f"{path.name} cut from {size:,} to {left:,} bytes"

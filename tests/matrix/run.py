@@ -1,0 +1,287 @@
+"""One cell from its start to its verdict: warm up, strike at a seeded moment, hold, heal, read everything, judge."""
+
+import random
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from chaos.history import Outcome, PartitionLog
+from chaos.load import DOWN, read_everything, wait_until
+
+from . import judge
+from .arena import Arena
+from .cells import Cell
+from .faults import Scene, pass_time
+from .judge import Finding
+from .moves import lead
+from .replicas import Batch, decisions, read_batches
+from .transactions import Copying
+from .workload import RATE, Workload
+
+SECONDS = 8.0
+_PROGRESS_ACKS = 10
+_GRACE_S = 0.5
+"""Answers that were on their way when the fault came are no progress."""
+_SETTLE_S = 90.0
+_RECOVER_S = 60.0
+_SAME_S = 20.0
+_RATE_S = 8.0
+_TOLD = 6
+"""Findings told in words; all are counted."""
+_PASSING = DOWN | {KafkaError.OFFSET_NOT_AVAILABLE}
+"""What a leader answers that is about to go, or has only just come."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What a cell came to, as it is kept in JSON.
+
+    Attributes:
+        gap_s: longest time without an ack of a partition that was to go on, while the fault was there.
+        in_sync_s: from the healing to the moment every replica was in sync.
+        logs: where they were kept, when it failed.
+    """
+
+    cell: str
+    seed: int
+    injected: str = ""
+    promise: str = ""
+    acked: int = 0
+    unknown: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    gap_s: float | None = None
+    rate_before: float = 0.0
+    rate_during: float = 0.0
+    rate_after: float = 0.0
+    in_sync_s: float | None = None
+    took_s: float = 0.0
+    findings: dict[str, int] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    logs: str = ""
+    verdict: str = "failed"
+
+    def settle(self, findings: list[Finding], logs: Path, took_s: float) -> None:
+        self.took_s = took_s
+        self.findings = judge.counts(findings)
+        self.texts = [f"{finding.kind}: {finding.text}" for finding in findings[:_TOLD]]
+        self.lost = sum(number for kind, number in self.findings.items() if kind in judge.LOST_KINDS)
+        self.duplicated = sum(number for kind, number in self.findings.items() if kind in judge.DUPLICATE_KINDS)
+        self.logs = str(logs) if findings else ""
+        self.verdict = "failed" if findings else "ok"
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def line(self) -> str:
+        """For a person who watches."""
+        gap = "-" if self.gap_s is None else f"{self.gap_s:.1f} s"
+        return (
+            f"{self.verdict:6} {self.cell}: {self.injected or 'nothing injected'}; {self.acked:,} acked, "
+            f"{self.lost} lost, {self.duplicated} duplicated, longest gap {gap}, {self.took_s:.0f} s"
+        )
+
+
+def run_cell(cell: Cell, seed: int, seconds: float = SECONDS) -> Result:
+    """Never raises for what the cluster does: that is a finding, and the logs are kept."""
+    result = Result(cell.name, seed, promise=cell.promise)
+    began = time.monotonic()
+    arena = Arena(cell.disk, clocks=cell.clocks)
+    findings: list[Finding] = []
+    try:
+        with arena:
+            findings = attempt(lambda: _play(arena, cell, seed, max(seconds, cell.seconds), result))
+            arena.keep = bool(findings)
+    except Exception as problem:  # noqa: BLE001 - a cluster that does not start is what the cell came to
+        findings.append(Finding(type(problem).__name__, f"the arena: {problem}"))
+    result.settle(findings, arena.directory, time.monotonic() - began)
+    return result
+
+
+def attempt(step: Callable[[], list[Finding]]) -> list[Finding]:
+    """What a step finds; one that fails is a finding itself, and the next ones go on."""
+    try:
+        return step()
+    except Exception as problem:  # noqa: BLE001 - whatever it was, it is what the cell came to
+        return [Finding(type(problem).__name__, f"{problem}\n{traceback.format_exc(limit=-4)}")]
+
+
+def _play(arena: Arena, cell: Cell, seed: int, seconds: float, result: Result) -> list[Finding]:
+    coin = random.Random(f"{cell.name} {seed}")
+    topic, cluster = cell.name, arena.cluster
+    cluster.create_topic(topic, cell.partitions, {**cluster.smallest_segments, **cell.topic})
+    findings: list[Finding] = []
+    with ExitStack() as closing:
+        if cell.workload == "java":
+            cluster.create_topic(f"{topic}-java", cell.partitions, cluster.smallest_segments)
+        workload = Workload(
+            arena, topic, cell.partitions, rate=RATE if cell.rate is None else cell.rate, java=cell.workload == "java"
+        )
+        copying = None
+        if cell.workload == "transactions":
+            copying = closing.enter_context(Copying(cluster, arena.directory / "copying", seed))
+            copying.warm_up()
+        warm = time.monotonic()
+        closing.enter_context(workload)
+        workload.warm_up(cell.warm_acks)
+        if cell.least_rate:
+            pass_time(_RATE_S)
+        pass_time(coin.uniform(0, 1))
+        view = cluster.view(topic)
+        assert view is not None, "the brokers do not agree before anything was done to them"
+        scene = Scene(arena, topic, coin, seconds, view)
+        findings += attempt(lambda: _strike(cell, scene, workload, result, warm))
+        findings += attempt(lambda: recover(arena, workload, result))
+        findings += _compare_rates(cell, workload, result)
+        if copying is not None:
+            findings += attempt(lambda: _finish(copying, result))
+        findings += attempt(lambda: workload.finish(_SETTLE_S))
+        if cell.each_leads:
+            findings += attempt(lambda: _read_from_each(arena, workload))
+        findings += attempt(lambda: judge_all(arena, workload, result))
+    return list(dict.fromkeys(findings))  # what is missing is missing each time it is read
+
+
+def _finish(copying: Copying, result: Result) -> list[Finding]:
+    found = [Finding(each.kind, f"transactions: {each.text}") for each in copying.finish()]
+    result.acked += copying.copied
+    return found
+
+
+def _strike(cell: Cell, scene: Scene, workload: Workload, result: Result, warm: float) -> list[Finding]:
+    """The fault, as long as it lasts, and who went on meanwhile."""
+    findings = []
+    began = time.monotonic()
+    promised: list[int] = []
+    try:
+        with cell.fault(scene):
+            result.injected = "; ".join(scene.notes)
+            promised = _promised(cell, scene)
+            left = scene.seconds - (time.monotonic() - began)
+            if cell.hold and left > 0:
+                pass_time(left)
+            try:
+                after = began + _GRACE_S
+                workload.wait_for_acks(_PROGRESS_ACKS, promised, max(cell.bound_s - scene.seconds, 5.0), after)
+            except TimeoutError as late:
+                findings.append(Finding(judge.NO_PROGRESS, f"during the fault: {late}"))
+            ended = time.monotonic()
+    finally:
+        result.injected = "; ".join(scene.notes)
+    acks = workload.history.acks
+    if promised:
+        result.gap_s = max(judge.longest_gap(acks[each], began, ended) for each in promised)
+        if result.gap_s > cell.bound_s:
+            text = f"a gap of {result.gap_s:.1f} s, {cell.bound_s:g} s at most are promised"
+            findings.append(Finding(judge.NO_PROGRESS, text))
+    everything = [at for times in acks.values() for at in times]
+    # The clients' first second is not their rate.
+    result.rate_before = judge.rate(everything, warm + 1.0, began)
+    result.rate_during = judge.rate(everything, began, ended)
+    return findings
+
+
+def _compare_rates(cell: Cell, workload: Workload, result: Result) -> list[Finding]:
+    """With a rate from before and one from after the fault: a machine with other work is not the same all the time."""
+    if not cell.least_rate:
+        return []
+    healed = time.monotonic()
+    pass_time(_RATE_S)
+    everything = [at for times in workload.history.acks.values() for at in times]
+    result.rate_after = judge.rate(everything, healed, time.monotonic())
+    if result.rate_during >= cell.least_rate * min(result.rate_before, result.rate_after):
+        return []
+    text = f"{result.rate_during:.0f}/s in the fault, {result.rate_before:.0f} before, {result.rate_after:.0f} after"
+    return [Finding(judge.NO_PROGRESS, text)]
+
+
+def _promised(cell: Cell, scene: Scene) -> list[int]:
+    if cell.promise == "none":
+        return []
+    if cell.promise == "all":
+        return sorted(scene.view)
+    return [index for index, state in scene.view.items() if state.leader not in scene.victims]
+
+
+def recover(arena: Arena, workload: Workload, result: Result) -> list[Finding]:
+    """All is healed: every replica gets in sync, and every partition is written to again."""
+    healed = time.monotonic()
+    arena.heal()
+    arena.cluster.wait_whole(workload.topic)
+    result.in_sync_s = time.monotonic() - healed
+    try:
+        workload.wait_for_acks(_PROGRESS_ACKS, range(workload.partitions), _RECOVER_S, healed)
+    except TimeoutError as late:
+        hung = workload.give_up_hung(healed)
+        if not hung:
+            return [Finding(judge.NO_PROGRESS, f"after the healing: {late}")]
+        result.injected += f"; the client hung that wrote to partitions {hung}, others wrote"
+    return []
+
+
+def _read_from_each(arena: Arena, workload: Workload) -> list[Finding]:
+    """Every broker leads in turn, and all is read from it; one that cannot has resigned, and then from another."""
+    findings: list[Finding] = []
+    for broker in arena.machines:
+        lead(arena, workload.topic, range(workload.partitions), broker)
+        logs = _read(arena.cluster.bootstrap, workload.topic, workload.partitions)
+        findings += judge.judge_history(workload.history, logs)
+    return findings
+
+
+def judge_all(arena: Arena, workload: Workload, result: Result) -> list[Finding]:
+    topic, partitions = workload.topic, workload.partitions
+    bootstrap = arena.cluster.bootstrap
+    arena.cluster.wait_whole(topic)
+    findings = judge.judge_history(workload.history, _read(bootstrap, topic, partitions))
+    findings += [Finding(judge.SENDS_FAILED, str(error)) for error in workload.failed]
+    result.acked += workload.history.acked
+    result.unknown += sum(send.outcome is Outcome.UNKNOWN for send in workload.history.sends())
+    if workload.java is not None:
+        logs = _read(bootstrap, workload.java_topic, partitions)
+        foreign = workload.java.history(logs)
+        findings += [Finding(kind, f"VerifiableProducer: {text}") for kind, text in judge.judge_history(foreign, logs)]
+        findings += [Finding(judge.SENDS_FAILED, str(each)) for each in workload.java.failures()]
+        result.acked += foreign.acked
+        findings += judge.judge_replicas(_files(arena, workload.java_topic, partitions))
+    decided = decisions(arena.etcd, topic)
+    findings += judge.judge_epochs(decided)
+    files = _files(arena, topic, partitions)
+    findings += judge.judge_replicas(files)
+    held = {index: next(iter(replicas.values())) for index, replicas in files.items()}
+    return findings + judge.judge_acks(workload.knocks.acks, decided, held)
+
+
+def _read(bootstrap: str, topic: str, partitions: int) -> dict[int, PartitionLog]:
+    """Everything, also when a leader resigns while it is asked where its log ends."""
+    deadline = time.monotonic() + _RECOVER_S
+    while True:
+        try:
+            return read_everything(bootstrap, topic, partitions)
+        except KafkaException as failure:
+            if failure.args[0].code() not in _PASSING or time.monotonic() > deadline:
+                raise
+
+
+def _files(arena: Arena, topic: str, partitions: int) -> dict[int, dict[int, list[Batch]]]:
+    """What lies on the disks of each partition's replicas, when they are the same or no longer about to be."""
+    files: dict[int, dict[int, list[Batch]]] = {}
+
+    def are_same() -> bool:
+        for index in range(partitions):
+            view = arena.cluster.view(topic)
+            brokers = view[index].replicas if view else tuple(arena.machines)
+            files[index] = {
+                broker: read_batches(arena.machines[broker].data / "logs" / topic / str(index)) for broker in brokers
+            }
+        return not judge.judge_replicas(files)
+
+    with suppress(TimeoutError):  # the judge says in what they differ
+        wait_until(are_same, _SAME_S, "all replicas hold the same")
+    return files
