@@ -10,5 +10,6 @@ penstock_cluster.py  three `penstock serve` on one etcd
 kafka_cluster.py     three Apache Kafka, each broker and controller
 verifiable.py        Kafka's own VerifiableProducer, and its acks as a history
 faults.py            what happens to which broker, as a seed says
+renewing_load.py     transactional clients that begin anew after an abort, as librdkafka needs it
 coordinators.py      the exactly-once run of `chaos` on a cluster: coordinators and leaders are what is killed
 """

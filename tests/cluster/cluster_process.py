@@ -178,17 +178,10 @@ class Node:
         """The brokers it knows of; empty when it does not answer."""
         try:
             with Wire(self.bootstrap) as wire:
-                answer = wire.call(
-                    "metadata",
-                    _METADATA_VERSION,
-                    topics=[],
-                    allow_auto_topic_creation=False,
-                    include_cluster_authorized_operations=False,
-                    include_topic_authorized_operations=False,
-                )
+                answer = wire.call("describe_cluster", 1, include_cluster_authorized_operations=False, endpoint_type=1)
         except OSError:
             return set()
-        return {int(each.node_id) for each in answer.brokers}
+        return {int(each.broker_id) for each in answer.brokers}
 
     def coordinator(self, kind: int, key: str) -> int | None:
         try:

@@ -4,21 +4,27 @@ Groups of both protocols copy within transactions, other groups watch, and clien
 `chaos.transactional_run`. There a broker that is killed comes back by itself. Here others go on meanwhile.
 """
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict
 from itertools import cycle
 from pathlib import Path
 
+from chaos.load import wait_until
+from chaos.transactional_history import Violation
 from chaos.transactional_load import Spec
 from chaos.transactional_run import PARTITIONS, Fault, Run
 
 from .cluster_process import ClusterProcess, Node
+from .renewing_load import RenewingSpec
 
 # The time-out of a client's calls is 20 s; one that is in a call for longer will never come back.
 _HUNG_S = 25.0
 _LAST_LINE_BYTES = 1 << 16
+_LONGEST_OPEN_S = 70.0
+"""No transaction stays open for longer than its time-out, a minute with these clients, and ten seconds."""
 
 
 class Prey:
@@ -89,9 +95,9 @@ class ClusterRun(Run):
 
     def _make_specs(self) -> Iterator[Spec]:
         """Everybody writes within transactions: librdkafka may write twice without, when a leader changes while it has
-        several requests under way (confluentinc/librdkafka issue 4953)."""
+        several requests under way (confluentinc/librdkafka issue 4953). And see `renewing_load`."""
         for spec in super()._make_specs():
-            yield replace(spec, transactional=True) if spec.role == "producer" else spec
+            yield RenewingSpec(**asdict(spec) | {"transactional": spec.transactional or spec.role == "producer"})
 
     def _tend(self) -> None:
         """A copier whose group's coordinator has gone may wait for it without end, in spite of its time-out
@@ -103,6 +109,12 @@ class ClusterRun(Run):
                 process.kill()
                 process.wait()
                 self.hung += 1
+
+    def verdict(self) -> list[Violation]:
+        """Also if a client could not go on: its transaction must end all the same."""
+        with contextlib.suppress(TimeoutError):
+            wait_until(lambda: not self._undecided(), _LONGEST_OPEN_S, "no transaction is open")
+        return super().verdict()
 
     def _is_hung(self, name: str) -> bool:
         path = self._directory / f"{name}.{self.incarnations[name] - 1:03}.jsonl"

@@ -1,6 +1,7 @@
 """Three `penstock serve` on one etcd of three members."""
 
 import secrets
+import shutil
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -37,15 +38,24 @@ class PenstockCluster(ClusterProcess):
         directory.mkdir(parents=True, exist_ok=True)
         config = directory / "penstock.yaml"
         config.write_text(yaml.safe_dump(dict(settings or {})))
+        self._directory = directory
         self.etcd = Etcd(directory, members=members, arguments=etcd_arguments)
         # Not a flag: a command line can be read by everybody on the machine.
         environment = {"PENSTOCK_CLUSTER_SECRET": secrets.token_hex(32)}
         nodes = [self._node(number, directory, config, environment) for number in range(1, brokers + 1)]
         super().__init__("penstock", nodes, beside=self.etcd.stop)
 
+    def data_directory(self, broker_id: int) -> Path:
+        return self._directory / f"data-{broker_id}"
+
+    def lose_disk(self, broker_id: int) -> None:
+        """Kill a broker and remove everything it had."""
+        self.nodes[broker_id].kill()
+        shutil.rmtree(self.data_directory(broker_id))
+
     def _node(self, number: int, directory: Path, config: Path, environment: Mapping[str, str]) -> Node:
         kafka, http, internal = (f"127.0.0.1:{free_port()}" for _ in range(3))
-        arguments = [*command(), "serve", "--data-dir", str(directory / f"data-{number}"), "--config", str(config)]
+        arguments = [*command(), "serve", "--data-dir", str(self.data_directory(number)), "--config", str(config)]
         arguments += ["--cluster", self.etcd.url, "--node-id", str(number), "--rack", f"rack-{number}"]
         arguments += ["--kafka", kafka, "--http", http, "--internal", internal]
         log = directory / f"penstock-{number}.log"

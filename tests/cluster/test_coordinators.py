@@ -153,7 +153,7 @@ def test_a_transactional_producer_goes_on(cluster: ClusterProcess, topic: str) -
         assert values == [*kept[partition::PARTITIONS], *more[partition::PARTITIONS]]
 
 
-@pytest.mark.slow  # librdkafka may batch anew what it sends again after a leader's death, and be refused for good
+@pytest.mark.slow
 def test_each_record_is_copied_exactly_once_while_brokers_die(cluster: ClusterProcess, tmp_path: Path) -> None:
     with CalmRun(cluster, tmp_path / "run", seed=SEED, records=FEW_RECORDS, faults=2) as run:
         run.play()

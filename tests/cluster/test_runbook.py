@@ -1,0 +1,80 @@
+"""docs/runbook.md is true: every command in it runs, and every alert of the rules has its place there."""
+
+import io
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+import yaml
+
+from chaos.load import wait_until
+from chaos.transactional_run import BROKER_SETTINGS
+from penstock.cli.main import main
+from tests.cluster.penstock_cluster import PenstockCluster
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+RUNBOOK = (ROOT / "docs" / "runbook.md").read_text()
+RULES = yaml.safe_load((ROOT / "deploy" / "prometheus" / "penstock.rules.yml").read_text())
+BOX = re.compile(r"^```\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NOTHING_TO_DO = 1
+"""What a command says that finds nothing of the kind it was told to end: a move to cancel, a leader to elect."""
+
+
+def commands() -> list[str]:
+    """Of all boxes, in order; each once."""
+    return list(dict.fromkeys(line for box in BOX.findall(RUNBOOK) for line in box.splitlines() if line))
+
+
+def test_the_runbook_has_a_place_for_every_alert() -> None:
+    alerts = [rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule]
+    headings = re.findall(r"^### (\w+)$", RUNBOOK, re.MULTILINE)
+    assert {rule["alert"] for rule in alerts} == {heading for heading in headings if heading.startswith("Penstock")}
+    for rule in alerts:
+        assert rule["annotations"]["runbook"] == f"docs/runbook.md#{rule['alert'].lower()}"
+
+
+def test_links_within_the_runbook_lead_somewhere() -> None:
+    headings = {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.+)$", RUNBOOK, re.MULTILINE)
+    }
+    assert set(re.findall(r"\]\(#([\w-]+)\)", RUNBOOK)) <= headings
+
+
+@pytest.fixture(scope="module")
+def five_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockCluster]:
+    directory = tmp_path_factory.mktemp("runbook")
+    with PenstockCluster(directory, brokers=5, members=1, settings=BROKER_SETTINGS) as made:
+        made.start()
+        yield made
+
+
+def run(line: str, http: str) -> tuple[int, str]:
+    words = shlex.split(line.replace("127.0.0.1:8080", http))
+    if words[0] != "penstock":
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        return done.returncode, done.stdout + done.stderr
+    said = io.StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        code = main(words[1:])
+    return code, said.getvalue()
+
+
+def test_every_command_runs(five_brokers: PenstockCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_SERVER", five_brokers.bootstrap)
+    monkeypatch.setenv("HOME", "/nonexistent")
+    started_with = list(five_brokers.nodes[1].command)
+    http = started_with[started_with.index("--http") + 1]
+    assert run("penstock topic create orders --partitions 6 --replication-factor 3", http)[0] == 0
+    wait_until(lambda: run("penstock cluster check", http)[0] == 0, 60, "a whole cluster")
+    assert len(commands()) > 25
+    for line in commands():
+        assert line.split()[0] in ("penstock", "curl"), line
+        code, said = run(line, http)
+        is_vain = code == NOTHING_TO_DO and any(word in line for word in ("--cancel", "--unclean"))
+        assert code == 0 or is_vain, f"{line}: {code}\n{said}"
