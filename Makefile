@@ -8,7 +8,7 @@ CACHE := .cache
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run test setup check bench bench-spark bench-pipelines bench-cluster soak chaos-spark chaos-cluster simulate planted docs lock clean
+.PHONY: help run test setup check bench bench-spark bench-pipelines bench-cluster chaos soak soak-broker chaos-spark chaos-cluster simulate planted docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -38,6 +38,7 @@ setup: $(DEV) ## everything: all extras, system packages, Java jars for tests
 	@scripts/system-packages
 	@scripts/jars
 	@scripts/etcd >/dev/null
+	@scripts/helm >/dev/null
 
 check: $(DEV) ## lint, format, types, import contracts
 	@$(BIN)/ruff check .
@@ -69,7 +70,14 @@ planted: setup ## find each planted bug by simulation again, within 1,000 seeds
 chaos-cluster: setup ## leaders and coordinators of a real cluster die again and again (KILLS, CHAOS_SEED, RECORDS)
 	@KILLS=$${KILLS:-20} $(BIN)/python -m pytest -s --timeout 7200 tests/cluster
 
-soak: setup ## long runs: more kills, cuts and seeds (KILLS, CUTS, SEEDS, RECORDS)
+chaos: setup ## the fault matrix: a real cluster in network namespaces, every fault (CELLS); writes docs/reliability-matrix.md
+	@$(BIN)/python -m tests.matrix --cells $${CELLS:-all}
+	@$(BIN)/python -m tests.matrix --report
+
+soak: setup ## an hour of a real cluster with a fault a minute (MINUTES): memory and descriptors stay flat
+	@$(BIN)/python -m tests.matrix.soak --minutes $${MINUTES:-60}
+
+soak-broker: setup ## long runs of one broker: more kills, cuts and seeds (KILLS, CUTS, SEEDS, RECORDS)
 	@KILLS=$${KILLS:-500} CUTS=$${CUTS:-100} SEEDS=$${SEEDS:-20000} $(BIN)/python -m pytest -q --timeout 14400 tests/chaos tests/property tests/spark/test_warm.py
 
 chaos-spark: setup ## an exactly-once query whose driver and workers are killed again and again (KILLS, CHAOS_SEED)
