@@ -6,6 +6,7 @@ other Kafka program. Only four look into other rooms: `serve` starts `server`, `
 what storage and metadata have `offline`, `cluster` lets `cluster.plans` decide what should go where.
 
 main.py        finds the command, prints the help, turns errors into exit codes
+late_group.py  commands of a group that are imported when they are called
 failure.py     exit codes, and the one line an error becomes
 connection.py  which server, and the clients for it
 contexts.py    named servers in ~/.penstock/config.yaml

@@ -126,6 +126,7 @@ def test_help_of_the_group_imports_no_command() -> None:
     *told, modules = done.stdout.splitlines()
     assert set(modules.split()) == {
         "penstock.cli",
+        "penstock.cli.late_group",
         "penstock.cli.main",
         "penstock.cli.failure",
         "penstock.cli.pipeline",
