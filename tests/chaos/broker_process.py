@@ -65,7 +65,7 @@ class BrokerProcess:
         self.data_dir = data_dir
         self.wrapper = list(wrapper)
         self.starts = 0
-        self._output = work_dir / "broker.out"
+        self._work_dir = work_dir
         self._port = free_port()
         self._config = work_dir / "broker.yaml"
         self._config.write_text(yaml.safe_dump(dict(config or {})))
@@ -96,6 +96,11 @@ class BrokerProcess:
             raise BrokerExitedError(self.process.wait(), self.output())
         return int(children[0].pid)
 
+    @property
+    def _output(self) -> Path:
+        """A file for each start: what was printed before a failure is still there when it is looked into."""
+        return self._work_dir / f"broker-{self.starts}.out"
+
     def output(self) -> str:
         """What this run printed, on both streams; the last 8 KiB."""
         return self._output.read_bytes()[-8192:].decode(errors="replace")
@@ -106,6 +111,7 @@ class BrokerProcess:
         command = [*DIES_WITH_US, *self.wrapper, *DIES_WITH_US, self.program, "serve"]
         command += ["--data-dir", str(self.data_dir), "--kafka", self.bootstrap]
         command += ["--http", "127.0.0.1:0", "--config", str(self._config)]
+        self.starts += 1
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 command,
@@ -114,7 +120,6 @@ class BrokerProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.starts += 1
 
     def _ready(self) -> bool:
         if self.process.poll() is not None:

@@ -1,5 +1,6 @@
 """Transactions with every client's producers: what readers see, what fences, what times out."""
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,10 +12,10 @@ from .clients.client import DEADLINE_S
 from .clients.confluent_groups import ConfluentGroupAdmin
 from .clients.groups import READ_COMMITTED, READ_UNCOMMITTED, Committed, GroupAdmin, Place, wait_until
 from .clients.java_transactions import JavaProducer, JavaTransactions
-from .clients.members_groups import PLAIN, Members, places_of, settle
+from .clients.members_groups import COOPERATIVE, PLAIN, Members, places_of, settle
 from .clients.producers_transactions import TRANSACTIONS, Producers
 from .clients.transactions import Aborted, Fenced, TransactionalProducer
-from .conftest import Judges, fresh_name
+from .conftest import PEER, Judges, fresh_name
 from .records import Record
 from .wire import Wire, entity_of, make
 
@@ -328,6 +329,30 @@ def test_offsets_of_an_open_transaction_are_waited_for(
     producer.commit()
     assert waiting.result()[place].offset == 5
     assert hasty.offsets(group, place)[place].offset == 5
+
+
+# With Kafka, librdkafka 2.16 does read from the start: it takes the -1 beside the error for "no offset".
+@pytest.mark.parametrize("flavour", [each for each in COOPERATIVE if PEER == "penstock" or "confluent" not in each])
+def test_a_member_given_more_still_waits_for_offsets_of_an_open_transaction(
+    java_producers: Producers, members: Members, judges: Judges, new_topic: Callable[..., str], flavour: str
+) -> None:
+    """More partitions come while the first one's offset is asked for again and again: it is not read from the start."""
+    topic, group = new_topic("more"), fresh_name("more")
+    judges["confluent"].produce(topic, 0, [Record(b"%d" % number) for number in range(10)])
+    producer = java_producers.open(fresh_name("more"))
+    assert isinstance(producer, JavaProducer)
+    producer.begin()
+    producer.send_offsets_as({(topic, 0): 5}, group, -1, "")
+    reader = members.join(flavour, group, topic, isolation=READ_COMMITTED)
+    settle([reader], places_of(topic, 1))
+    judges["java"].ask("createPartitions", topic=topic, total=2, validateOnly=False)  # type: ignore[attr-defined]
+    settle([reader], places_of(topic, 2))
+    # Until its next question, for which clients wait a second at most.
+    asked_again = time.monotonic() + 1.5
+    wait_until(lambda: bool(reader.received) or time.monotonic() > asked_again, lambda: "no time passes")
+    producer.commit()
+    wait_until(lambda: len(reader.received) >= 5, lambda: f"only {reader.values()}")
+    assert reader.values() == [b"5", b"6", b"7", b"8", b"9"]
 
 
 def test_offsets_of_an_aborted_transaction_never_were(

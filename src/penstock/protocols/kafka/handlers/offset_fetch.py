@@ -11,7 +11,7 @@ from uuid import UUID
 
 from penstock.engine.coordination.schemas import OffsetValue
 from penstock.engine.groups.offsets import NO_OFFSET, FetchRequest, Spot
-from penstock.errors import PenstockError
+from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.answer_room import AnswerRoom
 from penstock.protocols.kafka.handlers import Api, Context, Fields
@@ -20,6 +20,11 @@ from penstock.protocols.kafka.messages import Message
 API = Api(9, "offset_fetch", 1, 10)
 _MANY_GROUPS = 8
 _TOPIC_IDS = 10
+_ASK_AGAIN = -1000
+"""Stands where the offset would, beside the error that a transaction is not over. librdkafka 2.16 takes over the offset
+of an answer it will not retry, because its assignment has grown meanwhile: with Kafka's -1 it starts at
+`auto.offset.reset`, and records are read twice. -1000 is its own word for "the committed offset", so it asks again.
+Others look at the error first."""
 _ROW_BYTES = 300  # of a partition, before it is encoded: all that two groups can have fits
 
 
@@ -96,7 +101,8 @@ def _size_bytes(value: OffsetValue | PenstockError) -> int:
 
 def _row(index: int, value: OffsetValue | PenstockError, code: int = errors.NONE) -> dict[str, Any]:
     if isinstance(value, PenstockError):
-        return _row(index, NO_OFFSET, errors.kafka_code(value))
+        unknown = NO_OFFSET._replace(offset=_ASK_AGAIN) if value.code is Code.UNSTABLE_OFFSET else NO_OFFSET
+        return _row(index, unknown, errors.kafka_code(value))
     return {
         "partition_index": index,
         "committed_offset": value.offset,
