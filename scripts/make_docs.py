@@ -9,6 +9,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock.cluster.broker_settings import THROTTLE, TOPIC_DEFAULTS
+from penstock.cluster.image import CORDON
 from penstock.engine.topic_config import SETTINGS as TOPIC_SETTINGS
 from penstock.observe.meanings import BROKER_GAUGES
 from penstock.observe.metrics import Exposition
@@ -53,6 +55,15 @@ def configuration() -> str:
     ]
     for own in TOPIC_SETTINGS.values():
         lines.append(f"| `{own.name}` | {own.default} | {own.kind} | {own.documentation} |")
+    lines += [
+        "",
+        "## While a cluster runs",
+        "`penstock cluster config`, or Kafka's tools, change these without a restart. For one broker or for all:",
+        f"`{THROTTLE}`, the bytes a second that replicas copy which move; for one broker:",
+        f"`{CORDON}` (`penstock cluster cordon` and `drain` set it). For all brokers, the defaults of topic settings",
+        "under the names Kafka's brokers have for them:",
+        ", ".join(f"`{name}`" for name in sorted(TOPIC_DEFAULTS)) + ".",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -81,7 +92,8 @@ def kafka() -> str:
         "- A batch is refused when its length, CRC, record count, attributes, sequence or time do not add up, before",
         "  anything is written.",
         "- Topic settings can be changed at any time and act at once (a new segment size on the next append).",
-        "  A broker's own settings are read at its start; DescribeConfigs shows them read-only.",
+        "  In a cluster some of a broker's own settings can be changed too, the rest are read at its start",
+        "  ([configuration](configuration.md) says which).",
         "- Some topic settings of Kafka's have no meaning here; they are taken and kept, for tools that set them",
         "  ([configuration](configuration.md) says which).",
         "- `cleanup.policy=compact` keeps the last record of each key, as Kafka's log cleaner does (delete horizons of",

@@ -26,7 +26,7 @@ def test_a_second_broker_refuses_the_directory(broker: BrokerProcess, tmp_path: 
     other_place.mkdir()
     with BrokerProcess(broker.data_dir, other_place) as second, pytest.raises(BrokerExitedError) as refusal:
         second.start()
-    assert refusal.value.returncode == 2
+    assert refusal.value.returncode == 1
     assert str(broker.data_dir) in refusal.value.output
     assert "in use" in refusal.value.output
     assert "Traceback" not in refusal.value.output
@@ -54,7 +54,7 @@ def test_lost_metadata_is_not_taken_for_an_empty_broker(broker: BrokerProcess, c
     before = directory_fingerprint(broker.data_dir)
     with pytest.raises(BrokerExitedError) as refusal:
         broker.start()
-    assert refusal.value.returncode == 2
+    assert refusal.value.returncode == 1
     assert "meta" in refusal.value.output
     assert any(word in refusal.value.output for word in ("restore", "backup", "copy")), "no way out is named"
     assert "Traceback" not in refusal.value.output

@@ -134,7 +134,7 @@ def test_a_start_without_room_says_so_and_loses_nothing(small_disk: Path, tmp_pa
         fill(small_disk / "rest", 0)
         with pytest.raises(BrokerExitedError) as refusal:
             broker.start()
-        assert refusal.value.returncode == 2
+        assert refusal.value.returncode == 1
         assert "make room and start again" in refusal.value.output
         assert "Traceback" not in refusal.value.output
         (small_disk / "rest").unlink()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from penstock.cli.serve import PARTITIONS_PER_S, STOP_DEADLINE_S
+from penstock.cli.serve import EXIT_REFUSED, PARTITIONS_PER_S, STOP_DEADLINE_S
 from penstock.server import broker, config_loading
 
 from .programs import DEPLOY, find, run
@@ -69,11 +69,10 @@ def test_a_stop_may_take_as_long_as_a_broker_may() -> None:
     assert unit.get("Service", "KillMode") == "mixed", "an etcd member of the broker's own would end before it"
 
 
-def test_a_refused_start_is_tried_again() -> None:
-    """Exit code 2 also says that etcd did not answer, which is over some time."""
+def test_a_start_that_failed_is_tried_again_and_wrong_settings_are_not() -> None:
     unit = _Unit(UNIT.read_text())
     assert unit.get("Service", "Restart") == "on-failure"
-    assert not unit.has_option("Service", "RestartPreventExitStatus")
+    assert unit.getint("Service", "RestartPreventExitStatus") == EXIT_REFUSED
     assert unit.getint("Unit", "StartLimitIntervalSec") == 0
 
 

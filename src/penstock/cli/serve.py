@@ -1,8 +1,8 @@
 """`penstock serve`: one broker in this process, until a signal or a failure ends it.
 
-Exit codes: 0 after a clean stop, 1 when the broker had to stop itself or could not stop in time, 2 when it
-could not start as told. The broker and all it needs are imported only after the arguments and settings are
-known to be good.
+Exit codes: 0 after a clean stop; 1 when the broker could not start, had to stop itself or could not stop in time, and
+may be tried again; 2 when its settings are wrong, which another try does not mend. The broker and all it needs are
+imported only after the arguments and settings are known to be good.
 """
 
 import asyncio
@@ -99,7 +99,8 @@ def serve(file: str | None, given: Mapping[str, Given]) -> int:
     try:
         config = config_loading.load(file=file, flags=given)
     except StartupError as error:
-        return _refuse(error)
+        _say(error)
+        return EXIT_REFUSED
     logs.configure(config.logging.level, config.logging.format)
     log = logs.get_logger("serve")
     _raise_descriptor_limit(log)
@@ -127,7 +128,8 @@ async def _serve(make_broker: "Callable[[], Broker]", config: Config, stats: Sta
             start.result()
     except StartupError as error:
         logs.flush()
-        _leave(_refuse(error))
+        _say(error)
+        _leave(EXIT_FAILED)
     except Exception as error:  # noqa: BLE001 - the last place that can still say why
         log.critical("broker could not start", error=error)
         _leave(EXIT_FAILED)
@@ -173,7 +175,8 @@ class _StopSignal:
     def _on_signal(self, number: signal.Signals) -> None:
         for each in (signal.SIGTERM, signal.SIGINT):
             self._loop.remove_signal_handler(each)
-            signal.signal(each, signal.SIG_DFL)
+            # The kernel spares a container's first process what it does to others by default.
+            signal.signal(each, signal.SIG_DFL if os.getpid() != 1 else lambda number, _: os._exit(128 + number))
         if not self.waiter.done():
             self._log.info("stopping", signal=number.name)
             self.waiter.set_result(None)
@@ -203,9 +206,8 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _refuse(error: StartupError) -> int:
+def _say(error: StartupError) -> None:
     print(f"penstock: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
-    return EXIT_REFUSED
 
 
 def _announce(broker: "Broker", config: Config) -> None:

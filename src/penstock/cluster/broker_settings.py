@@ -15,8 +15,9 @@ THROTTLE = "follower.replication.throttled.rate"
 WITHOUT_EFFECT = ("leader.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second")
 """What Kafka's tools set beside the throttle. The follower's alone slows a move down here: all of it passes there."""
 _RATES = (THROTTLE, *WITHOUT_EFFECT)
-_TOPIC_SETTINGS = {setting.broker_name: name for name, setting in SETTINGS.items() if setting.broker_name}
-NAMES = frozenset({CORDON, *_RATES, *_TOPIC_SETTINGS})
+TOPIC_DEFAULTS = {setting.broker_name: name for name, setting in SETTINGS.items() if setting.broker_name}
+"""The names topics have for them, by those that brokers have."""
+NAMES = frozenset({CORDON, *_RATES, *TOPIC_DEFAULTS})
 
 
 def check(broker_id: int | None, settings: Mapping[str, str]) -> dict[str, str]:
@@ -28,7 +29,7 @@ def check(broker_id: int | None, settings: Mapping[str, str]) -> dict[str, str]:
         elif name in _RATES:
             if not (text.isascii() and text.isdigit() and int(text) > 0):
                 raise _invalid(name, text, "bytes a second, at least 1")
-        elif name in _TOPIC_SETTINGS:
+        elif name in TOPIC_DEFAULTS:
             if broker_id is not None:
                 raise PenstockError(
                     Code.INVALID_CONFIG,
@@ -47,7 +48,7 @@ def check(broker_id: int | None, settings: Mapping[str, str]) -> dict[str, str]:
 
 def topic_defaults(settings: Mapping[str, str]) -> dict[str, str]:
     """Those of the settings that are defaults of topics, by the names topics have for them."""
-    return {_TOPIC_SETTINGS[name]: text for name, text in settings.items() if name in _TOPIC_SETTINGS}
+    return {TOPIC_DEFAULTS[name]: text for name, text in settings.items() if name in TOPIC_DEFAULTS}
 
 
 def _check_cordon(broker_id: int | None, text: str) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 STUB = Path(__file__).with_name("stub_broker.py")
@@ -22,10 +23,12 @@ READY = "ready kafka=127.0.0.1:19092 http=[::1]:18080"
 class Run:
     """One process and the lines it says."""
 
-    def __init__(self, behaviour: str, arguments: tuple[str, ...], env: dict[str, str]) -> None:
+    def __init__(
+        self, behaviour: str, arguments: tuple[str, ...], env: dict[str, str], wrapper: tuple[str, ...] = ()
+    ) -> None:
         clean = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
         self.process = subprocess.Popen(
-            [sys.executable, str(STUB), behaviour, "serve", *arguments],
+            [*wrapper, sys.executable, str(STUB), behaviour, "serve", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -78,8 +81,8 @@ Start = Callable[..., Run]
 def start() -> Iterator[Start]:
     runs: list[Run] = []
 
-    def begin(behaviour: str, *arguments: str, **env: str) -> Run:
-        runs.append(Run(behaviour, arguments, env))
+    def begin(behaviour: str, *arguments: str, wrapper: tuple[str, ...] = (), **env: str) -> Run:
+        runs.append(Run(behaviour, arguments, env, wrapper))
         return runs[-1]
 
     yield begin
@@ -127,6 +130,17 @@ def test_a_second_signal_ends_it_at_once(start: Start) -> None:
     run.send(signal.SIGINT)
     assert run.wait() == -signal.SIGINT
     assert not any("took too long" in line for line in run.errors)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a process table of its own needs root")
+def test_a_second_signal_ends_the_first_process_of_a_container(start: Start) -> None:
+    run = start("hang-in-stop", wrapper=("unshare", "--pid", "--fork", "--kill-child"))
+    run.wait_line("ready ")
+    (inner,) = psutil.Process(run.process.pid).children()
+    inner.send_signal(signal.SIGTERM)
+    run.wait_line("stopping")
+    inner.send_signal(signal.SIGTERM)
+    assert run.wait() == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
@@ -180,7 +194,7 @@ def test_a_failed_broker_exits_without_a_clean_stop(start: Start) -> None:
 
 def test_a_refused_start_is_one_line(start: Start) -> None:
     run = start("refuse")
-    assert run.wait() == 2
+    assert run.wait() == 1
     assert run.errors == ["penstock: data_dir = x is locked by process 7"]
     assert run.lines.empty()
 
