@@ -209,6 +209,9 @@ def test_an_empty_broker_gets_its_share(cluster: PenstockCluster) -> None:
         assert after[4] > before[4]
         assert any(4 in each for each in holders(cluster, "ballast-share"))
         assert ask("balance", "--by", "leaders", "--yes")["status"] in ("moved", "nothing")
+        by_cpu = ask("balance", "--by", "cpu", "--over", "2", "--yes")
+        assert by_cpu["status"] in ("moved", "nothing") and by_cpu["copied_bytes"] == 0
+        assert all(each["before"]["cpu"] > 0 for each in by_cpu["brokers"])
 
 
 def test_a_broker_whose_disk_is_lost(cluster: PenstockCluster) -> None:

@@ -8,7 +8,9 @@ import click
 from penstock.cli.cluster_changes import cancel_moves, check_refusals
 from penstock.cli.cluster_changes import elect as ask_elect
 from penstock.cli.cluster_execution import BrokerIds, Manner, carry_out, format_outcome, manner_options, propose
-from penstock.cli.cluster_plan import make_layout, read_plan, summarize
+from penstock.cli.cluster_load import measure as measure_load
+from penstock.cli.cluster_load import with_load
+from penstock.cli.cluster_plan import make_layout, print_loads, read_plan, summarize
 from penstock.cli.cluster_progress import format_moves, measure, print_moves, wait_for_moves
 from penstock.cli.cluster_view import NOBODY, Partition, Picture, Place, View
 from penstock.cli.connection import Server, TopicName, server_options
@@ -17,7 +19,7 @@ from penstock.cli.failure import FAILED, USAGE, CommandError
 from penstock.cli.output import note, output_option, print_table, show
 from penstock.cli.watch import WatchCommand, answer, watch_option
 from penstock.cluster.plans import Layout, Move, replace_all, to_brokers
-from penstock.cluster.rebalancing import KINDS, By
+from penstock.cluster.rebalancing import COPIES_NOTHING, KINDS, By
 from penstock.cluster.rebalancing import balance as plan_balance
 
 
@@ -170,33 +172,51 @@ def _count(partitions: Sequence[Partition]) -> str:
 
 @click.command(
     "balance",
-    short_help="Even out bytes, leaders or disks.",
-    help="""Make brokers more alike: by the bytes they hold, by the partitions they should lead, or by how full their
-    disks are. Shows each broker before and after, and asks. Copies as little as brings all within a tenth of what would
-    be even; never makes the fullest broker fuller, nor brings replicas into fewer racks. Brokers that are cordoned,
-    drained or down keep what they have. Leaders are evened out without copying.""",
+    short_help="Even out bytes, leaders, disks or CPU.",
+    help="""Make brokers more alike: by the bytes they hold, by the partitions they should lead, by how full their disks
+    are, or by their CPU. Shows each broker before and after, and asks. Copies as little as brings all within a tenth of
+    what would be even; never makes the fullest broker fuller, nor brings replicas into fewer racks. Brokers that are
+    cordoned, drained or down keep what they have.
+
+    Leaders and CPU are evened out without copying: other replicas lead. CPU is measured first, for as long as --over
+    says, and shared out among partitions by how often they are written and read; do it while the load is as usual.""",
     epilog="""\b
 Examples:
   penstock cluster balance
   penstock cluster balance --by leaders --yes
   penstock cluster balance --by disk --throttle 100MB
+  penstock cluster balance --by cpu --over 60
   penstock cluster balance --dry-run -o json > plan.json""",
 )
 @click.option("--by", type=click.Choice(KINDS), default="bytes", show_default=True, help="What is evened out.")
+@click.option(
+    "--over",
+    "seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(1, 3600),
+    default=10.0,
+    show_default=True,
+    help="How long CPU is measured.",
+)
 @manner_options
 @server_options
-def balance(by: By, manner: Manner, server: Server) -> int | None:
+def balance(by: By, seconds: float, manner: Manner, server: Server) -> int | None:
     with View(server) as view:
         picture = view.fetch()
         if silent := [each.id for each in picture.brokers.values() if each.is_up and not each.answers]:
             raise CommandError(f"broker {silent[0]} does not answer, so nobody knows what it holds; see its log")
         layout = make_layout(picture)
+        if by == "cpu":
+            note(f"measuring for {seconds:g} s")
+            layout = with_load(layout, picture, measure_load(view, picture, seconds))
         moves = plan_balance(layout, by)
         if not moves and manner.output == "table":
+            if by == "cpu":
+                print_loads(layout, moves)
             click.echo(f"brokers are alike by {by}, as far as replicas can be moved")
             return None
         code = _move(view, picture, layout, moves, f"Balance by {by}", "balancing", manner)
-        if code is None and by == "leaders" and manner.wait and not manner.dry_run:
+        if code is None and by in COPIES_NOTHING and manner.wait and not manner.dry_run:
             ask_elect(view, [move.place for move in moves])
         return code
 

@@ -123,6 +123,12 @@ def print_plan(layout: Layout, moves: Sequence[Move]) -> None:
     if len(moves) > len(shown):
         click.echo(f"… and {len(moves) - len(shown):,} more; -o json shows all")
     click.echo()
+    print_loads(layout, moves)
+
+
+def print_loads(layout: Layout, moves: Sequence[Move]) -> None:
+    """What each broker has before and after; CPU if it was measured."""
+    is_measured = any(broker.cpu for broker in layout.brokers.values())
     rows = [
         [
             each["broker"],
@@ -130,10 +136,11 @@ def print_plan(layout: Layout, moves: Sequence[Move]) -> None:
             *_change(each, "leaders", str),
             *_change(each, "size_bytes", format_bytes),
             *_change(each, "disk", _percent),
+            *(_change(each, "cpu", _percent) if is_measured else []),
         ]
         for each in _format_loads(layout, moves)
     ]
-    print_table(rows, ["broker", "replicas", "leaders", "bytes", "disk"])
+    print_table(rows, ["broker", "replicas", "leaders", "bytes", "disk", *(["cpu"] if is_measured else [])])
 
 
 def _change(fields: Mapping[str, Any], key: str, form: Any) -> list[str]:

@@ -8,7 +8,7 @@ and copies no byte that need not be copied: replicas that may stay do, in their 
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from penstock.cluster.placement import extend
@@ -23,20 +23,26 @@ class Broker:
     Attributes:
         takes: whether it may get replicas and lead.
         disk_bytes: the size of its disk, and what is used of it by anybody; 0 if unknown.
+        cpu: cores that it keeps busy; 0 if nobody has measured.
     """
 
     rack: str | None = None
     takes: bool = True
     disk_bytes: int = 0
     used_bytes: int = 0
+    cpu: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A partition: who holds it, the one that should lead first, and how many bytes each replica has."""
+    """A partition: who holds it, the one that should lead first, and how many bytes each replica has.
+
+    `lead_cpu`: cores that leading it keeps busy, more than following does; 0 if it may not be led by others for that.
+    """
 
     replicas: tuple[int, ...]
     size_bytes: int = 0
+    lead_cpu: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +57,14 @@ class Layout:
         return {broker_id: broker.rack for broker_id, broker in self.brokers.items() if broker.takes}
 
     def after(self, moves: Iterable["Move"]) -> "Layout":
-        moved = {move.place: Held(move.new, move.size_bytes) for move in moves}
-        return Layout(self.brokers, {**self.partitions, **moved})
+        brokers, partitions = dict(self.brokers), dict(self.partitions)
+        for move in moves:
+            held = partitions[move.place]
+            for broker_id, more in ((move.old[0], -held.lead_cpu), (move.new[0], held.lead_cpu)):
+                if broker_id in brokers:
+                    brokers[broker_id] = replace(brokers[broker_id], cpu=brokers[broker_id].cpu + more)
+            partitions[move.place] = replace(held, replicas=move.new, size_bytes=move.size_bytes)
+        return Layout(brokers, partitions)
 
     def rack_of(self, broker_id: int) -> str | None:
         broker = self.brokers.get(broker_id)
@@ -66,7 +78,11 @@ class Layout:
             for replica in held.replicas:
                 replicas[replica] += 1
                 sizes[replica] += held.size_bytes
-        return {each: Load(replicas[each], leaders[each], sizes[each]) for each in sorted({*self.brokers, *replicas})}
+        cpu = {broker_id: broker.cpu for broker_id, broker in self.brokers.items()}
+        return {
+            each: Load(replicas[each], leaders[each], sizes[each], cpu.get(each, 0.0))
+            for each in sorted({*self.brokers, *replicas})
+        }
 
 
 class Load(NamedTuple):
@@ -75,6 +91,7 @@ class Load(NamedTuple):
     replicas: int
     leaders: int
     size_bytes: int
+    cpu: float
 
 
 class Move(NamedTuple):

@@ -1,4 +1,4 @@
-"""Plans that make brokers more alike, by the bytes they hold, by how full their disks are, or by what they lead.
+"""Plans that make brokers more alike, by the bytes they hold, how full their disks are, what they lead, or their CPU.
 
 Bytes and disks: one replica after the other goes from a fuller broker to an emptier one, where the emptier one stays
 below what the fuller one had. So no step makes the fullest broker fuller, and every step brings the end nearer. It
@@ -7,6 +7,9 @@ fewer racks, and followers go rather than preferred leaders.
 
 Leaders: the order of replicas changes, which copies nothing. Where two brokers share no partition, others pass the
 leadership on between them.
+
+CPU: as with leaders nothing is copied. A partition is led by another replica where that one stays below what the
+leader had.
 """
 
 from collections import Counter, deque
@@ -16,15 +19,20 @@ from typing import Final, Literal, NamedTuple
 
 from penstock.cluster.plans import Layout, Move, Place
 
-By = Literal["bytes", "leaders", "disk"]
-KINDS: Final[tuple[By, ...]] = ("bytes", "leaders", "disk")
+By = Literal["bytes", "leaders", "disk", "cpu"]
+KINDS: Final[tuple[By, ...]] = ("bytes", "leaders", "disk", "cpu")
+COPIES_NOTHING: Final = frozenset({"leaders", "cpu"})
 _TOLERANCE: Final = Fraction(1, 10)
 _MOST_STEPS: Final = 10_000
+_NOISE_CPU: Final = 0.02  # of a core: two idle brokers differ by so much
 
 
 def balance(layout: Layout, by: By = "bytes") -> list[Move]:
     """Moves after which brokers are more alike; none if they are alike enough."""
-    after = _even_leaders(layout) if by == "leaders" else _Levels(layout, by).run()
+    if by == "cpu":
+        after = _even_cpu(layout)
+    else:
+        after = _even_leaders(layout) if by == "leaders" else _Levels(layout, by).run()
     return [
         Move(*place, held.replicas, after[place], held.size_bytes)
         for place, held in sorted(layout.partitions.items())
@@ -33,8 +41,10 @@ def balance(layout: Layout, by: By = "bytes") -> list[Move]:
 
 
 def levels(layout: Layout, by: By) -> dict[int, float]:
-    """How much each broker that takes replicas has of what is balanced: bytes, leaders, or a share of its disk."""
+    """How much each broker that takes replicas has of what is balanced: bytes, leaders, a share of its disk, cores."""
     loads = layout.loads()
+    if by == "cpu":
+        return {each: loads[each].cpu for each in sorted(layout.takers())}
     if by == "leaders":
         return {each: float(loads[each].leaders) for each in sorted(layout.takers())}
     measured = _Levels(layout, by)
@@ -186,3 +196,35 @@ def _trace(came: dict[int, tuple[Place, int] | None], end: int) -> list[tuple[Pl
         chain.append((step[0], at))
         at = step[1]
     return chain
+
+
+def _even_cpu(layout: Layout) -> dict[Place, tuple[int, ...]]:
+    """Orders of replicas with the work of leading spread, from busier brokers to idler ones."""
+    replicas = {place: held.replicas for place, held in layout.partitions.items()}
+    cpu = {each: layout.brokers[each].cpu for each in layout.takers()}
+    mean = sum(cpu.values()) / max(len(cpu), 1)
+    for _ in range(_MOST_STEPS):
+        step = min(_relief(layout, replicas, cpu, mean), default=None)
+        if step is None:
+            break
+        _, place, heir = step
+        cost, order = layout.partitions[place].lead_cpu, replicas[place]
+        cpu[order[0]] -= cost
+        cpu[heir] += cost
+        replicas[place] = (heir, *(each for each in order if each != heir))
+    return replicas
+
+
+def _relief(
+    layout: Layout, replicas: dict[Place, tuple[int, ...]], cpu: dict[int, float], mean: float
+) -> Iterator[tuple[tuple[float, float], Place, int]]:
+    """Who could lead what instead: of the busiest broker first, and what leaves both as alike as possible."""
+    for place, order in replicas.items():
+        source, cost = order[0], layout.partitions[place].lead_cpu
+        if cost <= 0 or source not in cpu:
+            continue
+        for heir in order[1:]:
+            if heir not in cpu or cpu[heir] + cost >= cpu[source] or cpu[source] - cpu[heir] < _NOISE_CPU:
+                continue
+            if cpu[source] > mean * (1 + _TOLERANCE) or cpu[heir] < mean * (1 - _TOLERANCE):
+                yield (-cpu[source], max(cpu[source] - cost, cpu[heir] + cost)), place, heir

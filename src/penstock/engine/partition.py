@@ -56,6 +56,7 @@ class Partition:
         "offline",
         "on_followers_moved",
         "state",
+        "steps",
         "topic",
         "topic_id",
         "waiters",
@@ -82,11 +83,13 @@ class Partition:
         self.log: Log | None = None
         self.led: Log | None = None
         self.offline: PenstockError | None = None
+        """Why this partition cannot be used, while the others can."""
         self.is_cut_off = False
         """Whether this broker leads, as far as it knows, but can commit nothing; another may have been elected."""
         self.is_damaged = False
         """Whether this replica lacks what it should have, so that it may only be made anew from another one."""
-        """Why this partition cannot be used, while the others can."""
+        self.steps = 0
+        """Appends and reads here since the start: the broker's work is shared out among partitions by it."""
         self.waiting_producers: set[int] = set()
         """Producers with a batch that is being opened, or waits for something; see `opener`."""
         self.guards: dict[int, object] = {}
@@ -310,6 +313,7 @@ class Partition:
     def append_checked(self, batch: memoryview, header: Header) -> Appended:
         """Stamp a checked batch with its time and append it. Raises PenstockError; nothing was appended then."""
         log = self.led if self.led is not None else self.leading()
+        self.steps += 1
         config = self.config
         append_time = -1
         if len(batch) > config.max_message_bytes:  # it may have grown when it was opened
@@ -340,6 +344,7 @@ class Partition:
     ) -> FileSlice | None:
         """See `Log.read`; stops at the high watermark, or at the last stable offset when `committed`."""
         log = self.led if self.led is not None else self.leading()
+        self.steps += 1
         limit = self.stable_offset if committed else self.high_watermark
         return log.read(offset, limit, max_bytes, at_least_one, warmed)
 
@@ -399,6 +404,7 @@ class Partition:
     ) -> FileSlice | None:
         """As `read`, for a follower: everything there is, committed or not."""
         log = self.leading()
+        self.steps += 1
         return log.read(offset, log.end_offset, max_bytes, at_least_one, warmed, everything=True)
 
     def told_committed(self, high_watermark: int) -> None:

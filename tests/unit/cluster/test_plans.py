@@ -1,5 +1,6 @@
 """Plans for partitions that exist: what must hold of every one of them, and the cases an operator meets."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -22,10 +23,20 @@ def layouts(draw: st.DrawFn, least: int = 2) -> Layout:
     partitions = {}
     for index in range(draw(st.integers(0, 20))):
         replicas = draw(st.permutations(ids))[: draw(st.integers(1, min(3, len(ids))))]
-        partitions["t", index] = Held(tuple(replicas), draw(st.integers(0, 100)))
+        # In parts of a core that add up exactly.
+        partitions["t", index] = Held(tuple(replicas), draw(st.integers(0, 100)), draw(st.integers(0, 32)) / 64)
     used = Layout(brokers, partitions).loads()
+    leading: Counter[int] = Counter()
+    for held in partitions.values():
+        leading[held.replicas[0]] += held.lead_cpu  # type: ignore[assignment]  # a Counter of cores
     measured = {
-        each: Broker(broker.rack, broker.takes, broker.disk_bytes, used[each].size_bytes)
+        each: Broker(
+            broker.rack,
+            broker.takes,
+            broker.disk_bytes,
+            used[each].size_bytes,
+            leading[each] + draw(st.integers(0, 16)) / 64,
+        )
         for each, broker in brokers.items()
     }
     return Layout(measured, partitions)
@@ -150,6 +161,7 @@ def _measured(layout: Layout, moves: list[Move]) -> Layout:
             broker.takes,
             broker.disk_bytes,
             broker.used_bytes + is_[each].size_bytes - was[each].size_bytes,
+            is_[each].cpu,
         )
         for each, broker in layout.brokers.items()
     }
@@ -190,6 +202,20 @@ def test_leadership_is_passed_on_where_two_brokers_share_nothing() -> None:
     layout = Layout({each: Broker() for each in (1, 2, 3)}, partitions)
     leads = levels(layout.after(balance(layout, "leaders")), "leaders")
     assert sorted(leads.values()) == [1, 1, 2]
+
+
+def test_the_work_of_leading_is_shared_and_nothing_copied() -> None:
+    partitions = {("t", at): Held((1, 2, 3), 10, cost) for at, cost in enumerate([0.5, 0.25, 0.25, 0.0])}
+    layout = Layout({1: Broker(cpu=1.0), 2: Broker(cpu=0.0), 3: Broker(cpu=0.0)}, partitions)
+    moves = balance(layout, "cpu")
+    assert sum(move.copied_bytes for move in moves) == 0
+    assert sorted(levels(layout.after(moves), "cpu").values()) == [0.25, 0.25, 0.5]
+    assert layout.after(moves).partitions["t", 3].replicas == (1, 2, 3), "an idle partition stays"
+
+
+def test_idle_brokers_are_left_alone() -> None:
+    layout = Layout({1: Broker(cpu=0.015), 2: Broker(cpu=0.001)}, {("t", 0): Held((1, 2), 10, 0.005)})
+    assert balance(layout, "cpu") == []
 
 
 def test_nobody_leads_more_because_a_broker_is_drained() -> None:

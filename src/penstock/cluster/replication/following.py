@@ -233,6 +233,7 @@ class Following:
                 self._pause(key)
                 if error.code is Code.STORAGE_FULL:
                     self._full(partition)
+            partition.steps += 1
             self._stats.copied_bytes += len(row.records)
             news.end = log.end_offset
             if partition.is_moving_here:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
+import orjson
 import pytest
-from tests.doors.kafka import Client, Door, with_door
+from tests.doors.kafka import Client, Door, batch_of, with_door
 
 from penstock.protocols.kafka.handlers import BrokerSetting
 
@@ -81,6 +82,32 @@ def test_what_can_change_is_shown_with_where_it_comes_from() -> None:
             "log.roll.ms": (("99", OF_ALL, False), [("log.roll.ms", "99", OF_ALL)]),
         }
         assert (everyone[RATE]["config_type"], everyone["log.roll.ms"]["config_type"]) == (5, 5)
+
+    with_door(body)
+
+
+def test_its_load_is_told_to_who_asks_for_it_by_name() -> None:
+    async def ask(client: Client, name: str, version: int = 4) -> list[dict[str, Any]]:
+        asked = [{"resource_type": BROKER, "resource_name": name, "configuration_keys": ["penstock.load"]}]
+        answer = await client.ask("describe_configs", version, resources=asked)
+        return list(answer["results"][0]["configs"])
+
+    async def body(door: Door) -> None:
+        await door.topic("t", 2)
+        client = await OperatedCluster(door).start()
+        (idle,) = await ask(client, "1")
+        assert orjson.loads(idle["value"])["steps"] == []
+        for _ in range(3):
+            await client.produce(batch_of(b"v"), partition=1)
+        await client.fetch(wanted={"t": {1: 0}})
+        (busy,) = await ask(client, "1")
+        assert busy["read_only"]
+        assert orjson.loads(busy["value"])["steps"] == [["t", 1, 4]]
+        assert orjson.loads(busy["value"])["cpu_s"] > 0
+        assert await ask(client, "2") == []
+        assert await ask(client, "1", version=3) == []
+        _, everything = await describe(client, "1")
+        assert "penstock.load" not in everything
 
     with_door(body)
 

@@ -1,6 +1,7 @@
 """DescribeConfigs 1-4: every setting of topics and of this broker, with value, source, type and documentation.
 
-Of another broker only what is set at run time is known here. The name "" stands for all brokers.
+Of another broker only what is set at run time is known here. The name "" stands for all brokers. How much a broker has
+to do (see `load`) is told to who asks for it by name.
 
 Version notes: 1 synonyms; 3 types and documentation; 4 flexible.
 
@@ -8,10 +9,11 @@ Not here: broker loggers. Groups and client metrics have no settings, so theirs 
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
+from penstock.protocols.kafka import errors, load
 from penstock.protocols.kafka.configs import (
     BROKER,
     CLIENT_METRICS,
@@ -45,7 +47,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         try:
             if at >= _MOST_RESOURCES:
                 raise PenstockError(Code.LIMIT_EXCEEDED, f"ask for at most {_MOST_RESOURCES} resources at once")
-            entries = _entries(context, resource)
+            entries = _entries(context, resource, version)
         except PenstockError as error:
             code, text = errors.kafka_code(error), errors.describe(error)
         fields = {
@@ -59,13 +61,16 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     return {"throttle_time": 0, "results": results}
 
 
-def _entries(context: Context, resource: Message) -> list[Entry]:
+def _entries(context: Context, resource: Message, version: int) -> list[Entry]:
     name, asked = resource.resource_name, resource.configuration_keys
+    found: Iterable[Entry]
     if resource.resource_type == TOPIC:
         topic = find_topic(context, name)
         found = topic_entries(context, topic.config, topic.partitions[0].state.width)
     elif resource.resource_type == BROKER:
         found = _broker_entries(context, name)
+        if load.NAME in (asked or ()) and name == str(context.node_id) and version >= load.SINCE_VERSION:
+            found = chain(found, [load.load_entry(context.engine)])
     elif resource.resource_type in (GROUP, CLIENT_METRICS):
         return []
     else:
