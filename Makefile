@@ -8,7 +8,7 @@ CACHE := .cache
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run test setup check bench bench-spark bench-pipelines bench-cluster chaos soak soak-broker chaos-spark chaos-cluster simulate planted docs lock clean
+.PHONY: help run test setup check bench bench-spark bench-pipelines bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ chaos-cluster: setup ## leaders and coordinators of a real cluster die again and
 chaos: setup ## the fault matrix: a real cluster in network namespaces, every fault (CELLS); writes docs/reliability-matrix.md
 	@$(BIN)/python -m tests.matrix --cells $${CELLS:-all}
 	@$(BIN)/python -m tests.matrix --report
+
+upgrade: setup ## three brokers of an older version (OLD, as git knows it) to this one and back, while they are written to
+	@PYTHONPATH=tests $(BIN)/python -m tests.cluster.upgrade --old $${OLD:-HEAD~1}
 
 soak: setup ## an hour of a real cluster with a fault a minute (MINUTES): memory and descriptors stay flat
 	@$(BIN)/python -m tests.matrix.soak --minutes $${MINUTES:-60}
