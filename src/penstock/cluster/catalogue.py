@@ -10,14 +10,14 @@ told so; it may still come into effect.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from uuid import UUID
 
 from penstock.cluster import keys
 from penstock.cluster.image import BrokerRecord, DeletedTopic, Image
-from penstock.cluster.placement import place
+from penstock.cluster.placement import extend, place
 from penstock.cluster.watcher import Watcher
 from penstock.engine.catalogue import NewTopic
 from penstock.engine.coordination.internal_topics import SETTINGS
@@ -44,7 +44,8 @@ class ClusterCatalogue:
         defaults: the broker's own defaults for topic settings.
         default_partitions: of a topic whose creator does not say.
         internal_partitions: of each internal topic.
-        default_replication: of a topic whose creator does not say, if there are as many brokers.
+        default_replication: of a topic whose creator does not say, if there are as many brokers, or were before some
+            went down.
     """
 
     def __init__(
@@ -173,8 +174,10 @@ class ClusterCatalogue:
         else:
             cordoned = self._image.cordoned()
             racks = {broker_id: broker.rack for broker_id, broker in live.items() if broker_id not in cordoned}
+            wanted, absent = replication, {}
             if replication == -1:
-                replication = min(self._default_replication, len(racks) or 1)
+                wanted, absent = self._default_replication, self._absent(cordoned)
+                replication = min(wanted, len(racks) or 1)
             if replication > len(racks) and cordoned:
                 raise PenstockError(
                     Code.INVALID_REPLICATION,
@@ -183,6 +186,10 @@ class ClusterCatalogue:
                     help="ask for fewer, or let one take replicas again with 'penstock cluster uncordon'",
                 )
             chosen = place(racks, count, replication, load, self._randomness.getrandbits(16))
+            for index, members in enumerate(chosen):
+                chosen[index] = extend(members, absent, wanted, load)
+                load.update(chosen[index][len(members) :])
+            load.subtract(member for members in chosen for member in members if member in absent)
         load.update(member for members in chosen for member in members)
         for member in sorted({member for members in chosen for member in members}):
             if load[member] > MAX_PARTITIONS:
@@ -191,6 +198,15 @@ class ClusterCatalogue:
                     f"{name!r} with {count} new partitions would pass the limit of {MAX_PARTITIONS} on broker {member}",
                 )
         return [_new_partition(members, live) for members in chosen]
+
+    def _absent(self, cordoned: Collection[int]) -> dict[int, str | None]:
+        """Brokers that are down now, with their racks: a topic that is made meanwhile has replicas there as well."""
+        known = self._image.departed
+        return {
+            broker_id: known[broker_id].rack if broker_id in known else None
+            for broker_id in self._image.members
+            if not self._image.is_live(broker_id) and broker_id not in cordoned
+        }
 
     def _check_assignment(
         self,

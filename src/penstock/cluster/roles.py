@@ -452,7 +452,9 @@ class Roles:
             after = state.with_isr(set(state.isr) - {self._me}, least)
         if after is state:
             return
-        log_.error("no room for a partition", partition=partition.name, leader=after.leader, isr=list(after.isr))
+        log_.limited("no room").error(
+            "no room for a partition", partition=partition.name, leader=after.leader, isr=list(after.isr)
+        )
         key = keys.partition_key(partition.topic_id, partition.index)
         with suppress(MetadataConflict, MetadataUnavailable):  # tried again when the next append finds no room
             await self._store.transact(expect={key: state.revision}, put={key: after.encode()})

@@ -1,6 +1,7 @@
 """Topics of a cluster: made and changed by any broker, once, whoever else tries and whatever the store fails to say."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine, Mapping
 from random import Random
 from types import SimpleNamespace
@@ -192,7 +193,8 @@ def test_the_default_is_as_many_replicas_as_there_are_brokers() -> None:
     async def main() -> None:
         cluster = Cluster()
         (broker,) = await cluster.start()
-        await cluster.test.transact(delete=[keys.broker_key(3)])
+        gone = [*map(keys.broker_key, (3, 9)), *map(keys.member_key, (3, 8, 9))]
+        await cluster.test.transact(delete=gone)
         await asyncio.sleep(0.1)
         topic = await broker.catalogue.create_topic(NewTopic("t"))
         assert {len(state.replicas) for state in cluster.states(topic.topic_id)} == {2}
@@ -200,6 +202,25 @@ def test_the_default_is_as_many_replicas_as_there_are_brokers() -> None:
         await asyncio.sleep(0.1)
         error = await refused(broker.catalogue.create_topic(NewTopic("u")))
         assert error.code is Code.NOT_AVAILABLE and error.retriable
+
+    run_virtual(main, 1)
+
+
+def test_a_topic_made_while_brokers_are_down_has_replicas_there_and_is_led_by_who_is_up() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        (broker,) = await cluster.start()
+        await cluster.test.transact(
+            put={keys.config_key(9): b'{"penstock.cordon": "drained"}'}, delete=[keys.broker_key(3)]
+        )
+        await asyncio.sleep(0.1)
+        states = cluster.states((await broker.catalogue.create_topic(NewTopic("t"))).topic_id)
+        assert {len(state.replicas) for state in states} == {3}
+        assert {replica for state in states for replica in state.replicas} == {1, 2, 3, 8}, "9 takes nothing"
+        assert {state.isr for state in states} == {(1, 2), (2, 1)}
+        assert Counter(state.replicas[2] for state in states) == {3: 3, 8: 3}
+        asked_for = await refused(broker.catalogue.create_topic(NewTopic("u", 1, 3)))
+        assert asked_for.code is Code.INVALID_REPLICATION, "who names a number means brokers that are there"
 
     run_virtual(main, 1)
 

@@ -190,6 +190,22 @@ async def test_who_is_not_there_is_not_elected(scene: Scene) -> None:
     assert only(await scene.operations.elect([PLACE])) is Code.PREFERRED_LEADER_NOT_AVAILABLE
 
 
+@pytest.mark.parametrize("how", ["drained", "leaving"])
+def test_who_shall_lead_nothing_is_not_elected(how: str) -> None:
+    @scene(replace(SETTLED, leader=3))
+    async def drained(scene: Scene) -> None:
+        record = replace(scene.image.brokers[1], leaving=how == "leaving")
+        put = {keys.broker_key(1): record.encode()}
+        if how == "drained":
+            put[keys.config_key(1)] = orjson.dumps({CORDON: DRAINED})
+        await scene.admin.transact(put=put)
+        await scene.watcher.refresh()
+        assert only(await scene.operations.elect([PLACE])) is Code.PREFERRED_LEADER_NOT_AVAILABLE
+        assert scene.state().leader == 3
+
+    drained()
+
+
 @scene()
 async def test_a_partition_that_is_led_is_never_led_uncleanly(scene: Scene) -> None:
     assert only(await scene.operations.elect([PLACE], unclean=True)) is Code.ELECTION_NOT_NEEDED

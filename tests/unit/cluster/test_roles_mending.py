@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.simulation.cluster import SimulatedBroker, SimulatedCluster
 from penstock.cluster import keys
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import PartitionState
+from penstock.errors import PenstockError
 from penstock.records.build import build_batch
 from penstock.testing.virtual_clock import run_virtual
 
@@ -166,3 +168,33 @@ def test_a_clean_stop_after_which_files_are_gone_is_no_clean_start(what: str) ->
         assert trial.partition(3).opened().end_offset >= 12
 
     play(lose)
+
+
+@trial
+async def test_a_leader_without_room_lets_another_one_lead(trial: Trial) -> None:
+    trial.cluster.disks[1].capacity_bytes = 0
+    with suppress(PenstockError):
+        await trial.produce(12)
+    await trial.until(lambda: trial.led() in (2, 3))
+    handed_over = next(state for state in trial.states if state.leader != 1)
+    assert handed_over.leader_epoch == 1 and handed_over.leader in handed_over.isr
+    await trial.produce(13)
+    trial.cluster.disks[1].capacity_bytes = None
+    await trial.until(lambda: trial.states[-1].isr == (1, 2, 3))
+
+
+@trial
+async def test_a_follower_without_room_is_not_waited_for_while_enough_others_stay(trial: Trial) -> None:
+    for node_id in (2, 3):
+        trial.cluster.disks[node_id].capacity_bytes = 0
+    writing = asyncio.ensure_future(trial.produce(12))
+    await trial.until(lambda: trial.states and len(trial.states[-1].isr) == 2, 1.0)
+    await asyncio.sleep(1)  # until then no leader takes a replica out because it lags
+    assert all(len(state.isr) >= 2 for state in trial.states), "fewer than min.insync.replicas"
+    assert len(trial.states) <= 3, "out and in again without end"
+    for node_id in (2, 3):
+        trial.cluster.disks[node_id].capacity_bytes = None
+    with suppress(PenstockError):
+        await writing
+    await trial.produce(13)
+    await trial.until(lambda: trial.states[-1].isr == (1, 2, 3))

@@ -26,6 +26,8 @@ from penstock.storage.log.log import Log
 
 log_ = get_logger("replication")
 _PAUSE_S = 0.1
+_FULL_PAUSE_S = 3.0
+"""Without room. If all other followers have none either, the leader lets this one in again as soon as it asks."""
 Key = tuple[bytes, int]
 
 
@@ -230,7 +232,7 @@ class Following:
                 log.append_copied(row.records, position.leader_epoch)
             except PenstockError as error:
                 log_.limited("append").warning("copy failed", partition=partition.name, error=str(error))
-                self._pause(key)
+                self._pause(key, _FULL_PAUSE_S if error.code is Code.STORAGE_FULL else _PAUSE_S)
                 if error.code is Code.STORAGE_FULL:
                     self._full(partition)
             partition.steps += 1
@@ -241,8 +243,8 @@ class Following:
                 self._throttle.spend(len(row.records))
         self._news[key] = news
 
-    def _pause(self, key: Key) -> None:
-        self._paused[key] = self._clock.monotonic() + _PAUSE_S
+    def _pause(self, key: Key, seconds: float = _PAUSE_S) -> None:
+        self._paused[key] = self._clock.monotonic() + seconds
 
     # --- finishing
 

@@ -34,13 +34,29 @@ def endpoint(context: Context, node_id: int) -> Endpoint | None:
 
 
 def controller_id(context: Context) -> int:
-    """Whom admin clients ask; any broker can do what they want."""
+    """Who controls the cluster; NOBODY in between."""
     if context.image is None:
         return context.node_id
     controller = context.image.controller
-    if controller is not None and controller.broker_id in context.image.brokers:
-        return controller.broker_id
-    return context.node_id
+    return controller.broker_id if controller is not None and controller.broker_id in context.image.brokers else NOBODY
+
+
+def admin_broker_id(context: Context) -> int:
+    """Whom admin clients ask, who take it for the controller: any broker can do what they want."""
+    found = controller_id(context)
+    return found if found != NOBODY else context.node_id
+
+
+def absent(context: Context) -> list[Endpoint]:
+    """Brokers that the cluster knows and that have been away for some time, wherever they may be."""
+    image = context.image
+    if image is None:
+        return []
+    return [
+        Endpoint(broker_id, "", 0)
+        for broker_id in sorted(image.members)
+        if broker_id not in image.brokers and broker_id not in image.departed
+    ]
 
 
 def leader_of(context: Context, partition: Partition) -> Endpoint | None:

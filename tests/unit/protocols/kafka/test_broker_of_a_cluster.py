@@ -99,6 +99,40 @@ def test_a_fetch_elsewhere_names_the_leader(version: int) -> None:
     with_door(body)
 
 
+def test_a_leader_that_is_cut_off_names_nobody_and_above_all_not_itself() -> None:
+    async def body(door: Door) -> None:
+        client, partition = await clustered(door)
+        partition.is_cut_off = True
+        values = {"name": "t", "partition_data": [{"index": 0, "records": GOOD}]}
+        answer = await client.ask("produce", 12, acks=-1, timeout=1000, topic_data=[values])
+        row = answer["responses"][0]["partition_responses"][0]
+        assert row["error_code"] == NOT_LEADER
+        assert row["current_leader"]["leader_id"] == NOBODY
+        assert not answer["node_endpoints"]
+        door.engine.topics.changed()
+        told = await client.ask("metadata", 9, topics=[{"name": "t"}], allow_auto_topic_creation=False)
+        assert told["topics"][0]["partitions"][0]["leader_id"] == NOBODY
+
+    with_door(body)
+
+
+def test_a_broker_that_is_cut_off_does_not_say_who_leads() -> None:
+    """A client that got an answer would stay; one whose connection ends asks another broker."""
+
+    async def body(door: Door) -> None:
+        client, _ = await clustered(door)
+        asked = {"topics": [{"name": "t"}], "allow_auto_topic_creation": False}
+        await client.ask("metadata", 9, **asked)  # an answer that is kept must not be given either
+        door.context.is_isolated = lambda: True
+        with pytest.raises(ConnectionResetError):
+            await client.ask("metadata", 9, **asked)
+        door.context.is_isolated = lambda: False
+        answer = await (await door.client()).ask("metadata", 9, **asked)
+        assert answer["topics"][0]["partitions"][0]["leader_id"] == 1
+
+    with_door(body)
+
+
 def test_who_waits_is_told_when_another_leads() -> None:
     async def body(door: Door) -> None:
         client, partition = await clustered(door)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.doors.kafka import Client, Door, with_door
 
+from penstock.cluster.image import ControllerRecord
 from penstock.engine.partition_state import NOBODY
 from penstock.protocols.kafka.handlers import elect_leaders
 
@@ -220,6 +221,26 @@ def test_only_a_broker_that_is_gone_and_holds_nothing_is_forgotten() -> None:
         assert await unregister(client, GONE) == (0, None)
         assert GONE not in cluster.image.members
         assert (await unregister(client, GONE))[0] == UNKNOWN_BROKER
+
+    with_door(body)
+
+
+def test_a_broker_that_has_been_away_for_long_is_still_told_of() -> None:
+    """It can be forgotten only by who knows its id."""
+
+    async def ask(client: Client, *, fenced: bool) -> tuple[int, dict[int, tuple[str, bool]]]:
+        answer = await client.ask("describe_cluster", 2, endpoint_type=1, include_fenced_brokers=fenced)
+        rows = {each["broker_id"]: (each["host"], each["is_fenced"]) for each in answer["brokers"]}
+        return answer["controller_id"], rows
+
+    async def body(door: Door) -> None:
+        cluster = OperatedCluster(door)
+        client = await cluster.start(on(1, 2))
+        there = {each: (f"host{each}", False) for each in (1, 2, 3)}
+        assert await ask(client, fenced=False) == (NOBODY, there), "nobody controls it yet"
+        assert await ask(client, fenced=True) == (NOBODY, {**there, GONE: ("", True)})
+        cluster.image.controller = ControllerRecord(3, 1)
+        assert (await ask(client, fenced=False))[0] == 3
 
     with_door(body)
 

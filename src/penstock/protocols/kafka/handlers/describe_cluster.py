@@ -1,4 +1,7 @@
-"""DescribeCluster 0-2: who is in the cluster. Controllers cannot be asked for: there are none apart from brokers."""
+"""DescribeCluster 0-2: who is in the cluster. Controllers cannot be asked for: there are none apart from brokers.
+
+Version notes: 2 may ask for brokers that are down; of those that have been for long only the id is known.
+"""
 
 from penstock.protocols.kafka import cluster_view, errors
 from penstock.protocols.kafka.handlers import CLUSTER_OPERATIONS, NO_OPERATIONS, Api, Context, Fields
@@ -24,7 +27,10 @@ def handle(context: Context, request: Message, version: int) -> Fields:
             "rack": each.rack,
             "is_fenced": context.image is not None and not context.image.is_live(each.node_id),
         }
-        for each in cluster_view.endpoints(context, departed=fenced)
+        for each in (
+            *cluster_view.endpoints(context, departed=fenced),
+            *(cluster_view.absent(context) if fenced else ()),
+        )
     ]
     return {
         "throttle_time": 0,

@@ -28,7 +28,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         "throttle_time": 0,
         "brokers": [endpoint._asdict() for endpoint in cluster_view.endpoints(context, departed=True)],
         "cluster_id": context.engine.cluster_id,
-        "controller_id": cluster_view.controller_id(context),
+        "controller_id": cluster_view.admin_broker_id(context),
         "topics": topics,
         "cluster_authorized_operations": (
             CLUSTER_OPERATIONS if request.get("include_cluster_authorized_operations") else NO_OPERATIONS
