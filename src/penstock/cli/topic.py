@@ -172,12 +172,16 @@ def describe(names: tuple[str, ...], everything: bool, output: str, server: Serv
     found = topics.describe_topics(server, admin, names)
     settings = topics.fetch_settings(server, admin, list(found), strict=True)
     spans = topics.fetch_spans(server, admin, topics.partitions_of(found))
+    eligible = topics.fetch_eligible(server, list(found))
     described: list[dict[str, Any]] = [
         {
             "name": name,
             "id": str(topic.topic_id).translate(_URL_SAFE),
             "internal": topic.is_internal,
-            "partitions": [_format_partition(each, spans.get((name, each.id))) for each in topic.partitions],
+            "partitions": [
+                _format_partition(each, spans.get((name, each.id)), eligible.get((name, each.id), []))
+                for each in topic.partitions
+            ],
             "settings": [
                 _format_setting(each)
                 for each in sorted(settings[name].values(), key=lambda entry: entry.name)
@@ -377,7 +381,7 @@ def _at_time(
     return {at: span.end if young[at].offset == _END else young[at].offset for at, span in spans.items()}
 
 
-def _format_partition(each: "TopicPartitionInfo", span: topics.Span | None) -> dict[str, Any]:
+def _format_partition(each: "TopicPartitionInfo", span: topics.Span | None, eligible: list[int]) -> dict[str, Any]:
     return {
         "partition": each.id,
         "leader": each.leader.id if each.leader else None,
@@ -387,6 +391,7 @@ def _format_partition(each: "TopicPartitionInfo", span: topics.Span | None) -> d
         "end": span.end if span else None,
         "records": span.records if span else None,
         "leader_epoch": span.leader_epoch if span else None,
+        "eligible": eligible,
     }
 
 
@@ -411,11 +416,14 @@ def _print_topic(topic: Mapping[str, Any], everything: bool) -> None:
     }
     print_fields(facts, title=topic["name"])
     click.echo()
+    heads = ["partition", "leader", "replicas", "in sync", "start", "end", "records", "epoch"]
+    if any(each["eligible"] for each in topic["partitions"]):
+        heads.append("eligible")
     rows = [
-        [",".join(map(str, cell)) if isinstance(cell, list) else cell for cell in each.values()]
+        [",".join(map(str, cell)) if isinstance(cell, list) else cell for cell in each.values()][: len(heads)]
         for each in topic["partitions"]
     ]
-    print_table(rows, ["partition", "leader", "replicas", "in sync", "start", "end", "records", "epoch"])
+    print_table(rows, heads)
     click.echo()
     if not topic["settings"]:
         click.echo("no settings of its own; --all shows the server's")

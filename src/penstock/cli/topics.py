@@ -175,3 +175,25 @@ def default_of(entry: "ConfigEntry") -> str | None:
     if source_of(entry) == "default":
         return entry.value
     return next((each.value for each in entry.synonyms.values() if source_of(each) == "default"), None)
+
+
+def fetch_eligible(server: Server, names: Sequence[str]) -> dict[Partition, list[int]]:
+    """Brokers that are not in sync and may lead all the same, because they hold everything (KIP-966).
+
+    Empty as well if the server, or how it wants to be asked, is one that cannot be asked for it.
+    """
+    from penstock.cli import wire
+
+    asked = [{"name": name} for name in names]
+    try:
+        with wire.Cluster(server, any_security=True) as cluster:
+            told = cluster.ask(
+                None, "describe_topic_partitions", topics=asked, response_partition_limit=2000, cursor=None
+            )
+    except CommandError:
+        return {}
+    return {
+        (topic.name, each.partition_index): list(each.eligible_leader_replicas or ())
+        for topic in told.topics
+        for each in topic.partitions
+    }

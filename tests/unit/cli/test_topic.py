@@ -177,6 +177,16 @@ class TestDescribe:
         assert ["retention.bytes", "1000000", "topic"] in lines
         assert not any("segment.bytes" in line for line in lines)
 
+    def test_who_may_lead_without_being_in_sync_is_shown(
+        self, run: Run, topic: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run("topic", "create", topic, "--partitions", "2")
+        assert [each["eligible"] for each in described(run, topic)["partitions"]] == [[], []]
+        monkeypatch.setattr("penstock.cli.topics.fetch_eligible", lambda *_: {(topic, 1): [2, 3]})
+        lines = [line.split() for line in run("topic", "describe", topic).out.splitlines()]
+        assert any(line[-1:] == ["ELIGIBLE"] for line in lines)
+        assert any(line[:1] == ["1"] and line[-1] == "2,3" for line in lines)
+
     def test_every_setting_with_source_and_default(self, run: Run, topic: str) -> None:
         run("topic", "create", topic, "--set", "retention.bytes=1000000")
         found = {each["name"]: each for each in described(run, topic, "--all")["settings"]}
