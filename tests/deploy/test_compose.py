@@ -61,6 +61,11 @@ def test_brokers_share_no_rack_volume_or_port(compose: dict[str, Any]) -> None:
     assert all(port.startswith("127.0.0.1:") for port in ports), "nobody is authenticated: this machine only"
 
 
+def test_logs_do_not_fill_the_disk(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert service["logging"] == {"driver": "local"}, f"{name}: the default, json-file, has no bound"
+
+
 @pytest.mark.parametrize("name", MEMBERS)
 def test_etcd_members_know_each_other(compose: dict[str, Any], name: str) -> None:
     told = compose["services"][name]["environment"]

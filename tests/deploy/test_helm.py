@@ -137,12 +137,59 @@ def test_one_broker_at_a_time_and_apart(plain: dict[tuple[str, str], chart.Manif
     budget = plain["PodDisruptionBudget", "penstock"]["spec"]
     assert budget["maxUnavailable"] == 1
     pod = _pod(plain)
-    (apart,) = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    (apart,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (spread,) = pod["topologySpreadConstraints"]
-    for selector in (budget["selector"], apart["podAffinityTerm"]["labelSelector"], spread["labelSelector"]):
+    for selector in (budget["selector"], apart["labelSelector"], spread["labelSelector"]):
         assert selector["matchLabels"].items() <= labels.items()
     etcd = plain["StatefulSet", "penstock-etcd"]["spec"]["template"]["metadata"]["labels"]
     assert not budget["selector"]["matchLabels"].items() <= etcd.items(), "etcd would count as a broker"
+    pod = _pod(plain, "penstock-etcd")
+    (apart,) = pod["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (spread,) = pod["topologySpreadConstraints"]
+    for selector in (apart["labelSelector"], spread["labelSelector"]):
+        assert selector["matchLabels"].items() <= etcd.items()
+
+
+@pytest.mark.parametrize("name", ["penstock", "penstock-etcd"])
+def test_one_node_is_enough_if_that_is_said(name: str) -> None:
+    preferred = _pod(chart.render("--set", "antiAffinity=preferred"), name)["affinity"]["podAntiAffinity"]
+    assert list(preferred) == ["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert "affinity" not in _pod(chart.render("--set", "antiAffinity=none"), name)
+
+
+_ONLY_SHOPS = 'networkPolicy.clients=[{"podSelector":{"matchLabels":{"app":"shop"}}}]'
+
+
+@pytest.mark.parametrize(("clients", "others"), [(_ONLY_SHOPS, 1), ("networkPolicy.clients=[]", 0)])
+def test_brokers_may_ask_each_other_whoever_else_may(clients: str, others: int) -> None:
+    """`kubectl exec penstock-0 -- penstock cluster status` asks every broker as a client."""
+    found = chart.render("--set-json", clients)
+    labels = found["StatefulSet", "penstock"]["spec"]["template"]["metadata"]["labels"]
+    (rule,) = [
+        each for each in found["NetworkPolicy", "penstock"]["spec"]["ingress"] if each["ports"] == [{"port": "kafka"}]
+    ]
+    allowed = [peer["podSelector"]["matchLabels"] for peer in rule["from"]]
+    assert len(allowed) == 1 + others
+    assert allowed[0].items() <= labels.items()
+
+
+@pytest.mark.parametrize(("fails_at", "deleted"), [(0, 3), (1, 0), (2, 1), (4, 2)])
+def test_the_loop_of_the_readme_waits_before_and_after_each_pod(fails_at: int, deleted: int, tmp_path: Path) -> None:
+    """With a kubectl that only takes notes, and whose check fails the given time."""
+    (loop,) = re.findall(r"```sh\n(.*?)```", (chart.CHART / "README.md").read_text(), re.DOTALL)
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(
+        f'#!/bin/sh\ncd {tmp_path}\necho "$*" >> said\ncase "$*" in\n'
+        f'*check*) echo >> checks; test "$(wc -l < checks)" -ne {fails_at};;\nesac\n'
+    )
+    kubectl.chmod(0o755)
+    run("env", f"PATH={tmp_path}:/usr/bin:/bin", "sh", "-c", loop)
+    said = (tmp_path / "said").read_text().splitlines()
+    gone = [number for number, line in enumerate(said) if line.startswith("delete pod ")]
+    assert [said[number] for number in gone] == [f"delete pod penstock-{index}" for index in range(deleted)]
+    for number in gone:
+        asked = f"exec penstock-{(int(said[number][-1]) + 1) % 3} -- penstock cluster check --wait 600"
+        assert said[number - 1] == said[number + 1] == asked, "of a broker that stays"
 
 
 def test_a_pod_has_no_rights(plain: dict[tuple[str, str], chart.Manifest]) -> None:
@@ -203,12 +250,17 @@ def test_the_notes_warn_of_what_is_missing(tmp_path: Path) -> None:
     notes = copy / "templates" / "NOTES.txt"
     manifest = '{{ define "notes" }}%s{{ end }}\nkind: Notes\nmetadata: {}\ntext: {{ include "notes" . | quote }}\n'
     notes.with_name("notes.yaml").write_text(manifest % notes.read_text())
-    few = ("--set", "replicas=2,networkPolicy.enabled=false", "--show-only", "templates/notes.yaml")
+    few = (
+        "--set",
+        "replicas=2,networkPolicy.enabled=false,antiAffinity=preferred",
+        "--show-only",
+        "templates/notes.yaml",
+    )
     done = run(helm(), "template", "penstock", copy, "--namespace", "logs", *few)
     assert done.returncode == 0, done.stdout
     text = yaml.safe_load(done.stdout)["text"]
     assert "bootstrap from penstock.logs.svc.cluster.local:9092\n" in text
-    for warning in ("three are the least", "without backups", "networkPolicy is off"):
+    for warning in ("three are the least", "without backups", "networkPolicy is off", "may be on one node"):
         assert warning in text
 
 

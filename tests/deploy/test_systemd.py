@@ -10,7 +10,7 @@ import yaml
 from penstock.cli.serve import EXIT_REFUSED, PARTITIONS_PER_S, STOP_DEADLINE_S
 from penstock.server import broker, config_loading
 
-from .programs import DEPLOY, find, run
+from .programs import DEPLOY, ROOT, find, run
 
 SYSTEMD = DEPLOY / "systemd"
 UNIT = SYSTEMD / "penstock@.service"
@@ -74,6 +74,13 @@ def test_a_start_that_failed_is_tried_again_and_wrong_settings_are_not() -> None
     assert unit.get("Service", "Restart") == "on-failure"
     assert unit.getint("Service", "RestartPreventExitStatus") == EXIT_REFUSED
     assert unit.getint("Unit", "StartLimitIntervalSec") == 0
+    assert unit.getint("Service", "RestartSec") >= 5, "systemd 252 does not back off"
+
+
+def test_an_id_without_settings_is_refused() -> None:
+    unit = _Unit(UNIT.read_text())
+    path = unit.get("Unit", "AssertPathExists")
+    assert unit.get("Service", "ExecStart").endswith(f" --config {path}")
 
 
 def test_a_broker_takes_the_examples(tmp_path: Path) -> None:
@@ -91,6 +98,21 @@ def test_a_broker_takes_the_examples(tmp_path: Path) -> None:
     assert config.ignored_env == ()
     assert _Unit(UNIT.read_text()).get("Service", "StateDirectory").replace("%i", "1") == "penstock/1"
     assert yaml.safe_load((SYSTEMD / "1.yaml.example").read_text())["node"]["rack"] == config.node.rack
+
+
+def test_prometheus_reaches_the_example() -> None:
+    told = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    ports = {target.rpartition(":")[2] for target in told["scrape_configs"][0]["static_configs"][0]["targets"]}
+    http = config_loading.load(file=SYSTEMD / "1.yaml.example", env={}).listeners.http
+    assert {str(http.port)} == ports
+    assert not http.host.startswith("127."), "Prometheus is on another machine"
+
+
+@pytest.mark.parametrize("page", ["docs/runbook.md", "docs/cluster.md", "docs/deploy.md"])
+def test_the_command_of_a_rolling_restart_reaches_the_brokers_machine(page: str) -> None:
+    commands = re.findall(r"cluster restart .*?--command '([^']*systemctl[^']*)'", (ROOT / page).read_text())
+    assert commands
+    assert set(commands) == {"ssh {host} systemctl restart penstock@{id}"}
 
 
 def test_the_user_is_made(tmp_path: Path) -> None:

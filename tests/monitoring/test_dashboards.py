@@ -63,6 +63,17 @@ def test_a_dashboard_is_readable(name: str) -> None:
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
 
 
+@pytest.mark.parametrize("name", ["overview", "cluster"])
+def test_only_one_controller_is_green(name: str) -> None:
+    (panel,) = [panel for panel in _panels(BOARDS[name]) if panel["title"] == "Controllers"]
+    steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+
+    def colour(controllers: int) -> str:
+        return [str(each["color"]) for each in steps if each["value"] is None or each["value"] <= controllers][-1]
+
+    assert [colour(controllers) for controllers in range(4)] == ["red", "green", "red", "red"]
+
+
 @pytest.mark.parametrize("name", BOARDS)
 def test_every_panel_shows_something(name: str, prometheus: Prometheus) -> None:
     """What is asked for is there, under these names and labels; alerts may be none."""

@@ -187,15 +187,19 @@ GROUP_GAUGES: tuple[Meaning, ...] = (
     Meaning(
         "groups_behind",
         "group_behind",
-        "Groups this broker coordinates that lag by so many records or more.",
+        "Groups this broker coordinates that lag by so many records or more, as far as it can tell.",
         "records",
     ),
     Meaning(
         "group_lag_unknown",
         "group_lag_unknown_offsets",
-        "Offsets committed here for partitions this broker does not hold, whose lag it cannot tell.",
+        "Offsets committed here for partitions this broker does not hold; all figures of lag leave them out.",
     ),
-    Meaning("group_survey_s", "group_survey_seconds", "Time since the figures of groups and of the disk were taken."),
+    Meaning(
+        "group_survey_s",
+        "group_survey_seconds",
+        "Time since all figures of groups and of the disk were taken, or since the start; seconds while it is scraped.",
+    ),
 )
 
 # What `Broker.gauges` may report; a name that is not here appears as penstock_broker_<name>.

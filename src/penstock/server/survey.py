@@ -3,13 +3,16 @@
 They are taken bit by bit while somebody scrapes, and a scrape is told the last ones. Groups are added up, not named:
 their ids are made up by clients, and the number of series must be bounded. `penstock group lag` shows each of them.
 
-How far a partition goes is known of those this broker holds. Offsets of others are counted as unknown.
+How far a partition goes is known of those this broker holds. Offsets of others are counted as unknown and add nothing
+to lag: with more brokers than replicas, lag is at least what is told here.
+
+What cannot be taken does not keep the other figures from being taken, and their age says that something is missing.
 """
 
 import asyncio
 import bisect
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from penstock.engine.engine import Engine
 from penstock.engine.groups.classic import State
@@ -26,6 +29,8 @@ BEHIND = (1, 1_000, 100_000, 10_000_000)
 GROUP_STATES = (*(state.value for state in State), "Assigning", "Reconciling")
 _AT_ONCE = 500
 """Offsets and members looked at before others have their turn: a millisecond."""
+_BUGS_PER_S = 1 / 60
+Figures = dict[str, float | Mapping[str, float]]
 
 
 class Survey:
@@ -36,34 +41,43 @@ class Survey:
         self._every_s = every_s
         self._asked = asyncio.Event()
         self._asked.set()
-        self._figures: dict[str, float | Mapping[str, float]] = {}
+        self._figures: Figures = {}
         self._taken_at = engine.clock.monotonic()
 
     def figures(self) -> Gauges:
-        """The last ones, if any were taken yet; has others taken."""
+        """The last ones, if any were taken yet, and since when they are all there; has others taken."""
         self._asked.set()
-        if not self._figures:
-            return {}
         return {**self._figures, "group_survey_s": self._engine.clock.monotonic() - self._taken_at}
 
     async def run(self) -> None:
         while True:
             await self._asked.wait()
             self._asked.clear()
-            try:
-                await self.take()
-            except OSError as error:
-                log_.limited("survey").warning("room on the disk cannot be asked for", error=str(error))
+            await self.take()
             await asyncio.sleep(self._every_s)
 
     async def take(self) -> None:
-        """Take all figures now."""
-        space = await self._engine.disk_space()
-        groups = await self._take_groups()
-        self._figures = {"disk_total_bytes": space.total_bytes, "disk_free_bytes": space.usable_bytes, **groups}
-        self._taken_at = self._engine.clock.monotonic()
+        """Take all figures now. What fails is logged, and keeps its last figures."""
+        has_space, has_groups = await self._taken(self._take_space), await self._taken(self._take_groups)
+        if has_space and has_groups:
+            self._taken_at = self._engine.clock.monotonic()
 
-    async def _take_groups(self) -> dict[str, float | Mapping[str, float]]:
+    async def _taken(self, take: Callable[[], Awaitable[Figures]]) -> bool:
+        try:
+            self._figures.update(await take())
+        except OSError as error:
+            log_.limited("survey").warning("room on the disk cannot be asked for", error=str(error))
+        except Exception:  # noqa: BLE001 - a bug in what is counted must not stop the watch on the disk
+            log_.limited("survey-bug", _BUGS_PER_S).exception("figures cannot be taken")
+        else:
+            return True
+        return False
+
+    async def _take_space(self) -> Figures:
+        space = await self._engine.disk_space()
+        return {"disk_total_bytes": space.total_bytes, "disk_free_bytes": space.usable_bytes}
+
+    async def _take_groups(self) -> Figures:
         states: Counter[str] = Counter(dict.fromkeys(GROUP_STATES, 0))
         behind = [0] * (len(BEHIND) + 1)
         members = unknown = largest = total = 0

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from penstock.engine.groups.consumer_requests import ConsumerHeartbeat
 from penstock.engine.groups.machine import GroupMachine
 from penstock.engine.groups.offsets import CommitRequest, NewOffset
@@ -13,7 +15,9 @@ from penstock.engine.partition import Partition
 from penstock.engine.partition_state import alone
 from penstock.engine.topic_config import make_config
 from penstock.engine.topics import Topic, Topics
+from penstock.observe import logs
 from penstock.ports.disk import Space
+from penstock.server import survey
 from penstock.server.survey import GROUP_STATES, Survey
 from penstock.server.system_clock import SystemClock
 from penstock.testing.virtual_clock import run_virtual
@@ -55,10 +59,10 @@ class World:
 
 
 async def _taken(world: World) -> dict[str, Any]:
-    survey = Survey(world.engine)
-    assert survey.figures() == {}
-    await survey.take()
-    return dict(survey.figures())
+    taker = Survey(world.engine)
+    assert set(taker.figures()) == {"group_survey_s"}
+    await taker.take()
+    return dict(taker.figures())
 
 
 def test_lag_of_what_is_held_here_and_offsets_of_what_is_not() -> None:
@@ -122,3 +126,29 @@ def test_a_disk_that_does_not_answer_is_asked_again() -> None:
         return dict(survey.figures())
 
     assert run_virtual(run, seed=1)["disk_free_bytes"] == 400
+
+
+def test_a_bug_in_counting_groups_does_not_stop_the_watch_on_the_disk(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    monkeypatch.setattr(survey, "log_", logs.get_logger("broker"))  # nobody has used up its limits
+
+    async def run() -> tuple[dict[str, Any], dict[str, Any]]:
+        world.engine.clock = SimpleNamespace(monotonic=asyncio.get_running_loop().time)
+        taker = Survey(world.engine, every_s=5.0)
+        task = asyncio.ensure_future(taker.run())
+        groups, world.engine.groups = world.engine.groups, None
+        for _ in range(80):
+            taker.figures()
+            await asyncio.sleep(5)
+        broken, world.engine.groups = dict(taker.figures()), groups
+        await asyncio.sleep(20)
+        task.cancel()
+        return broken, dict(taker.figures())
+
+    broken, mended = run_virtual(run, seed=1)
+    assert broken["disk_free_bytes"] == 400 and world.looks > 70
+    assert broken["group_survey_s"] > 300 and "groups" not in broken, "PenstockSurveyStuck would not fire"
+    assert mended["group_survey_s"] < 30 and mended["groups"]["Empty"] == 0
+    assert [record.getMessage() for record in caplog.records] == ["figures cannot be taken"], "one line a minute"

@@ -41,6 +41,18 @@ app.kubernetes.io/name: {{ .Chart.Name }}-etcd
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- /* Pods with these labels on nodes of their own: a dict of root and of selector, the name of what makes the labels. */}}
+{{- define "penstock.apart" -}}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (include .selector .root | fromYaml)) -}}
+{{- if eq .root.Values.antiAffinity "required" }}
+podAntiAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution: {{- toYaml (list $term) | nindent 4 }}
+{{- else if eq .root.Values.antiAffinity "preferred" }}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution: {{- toYaml (list (dict "weight" 100 "podAffinityTerm" $term)) | nindent 4 }}
+{{- end }}
+{{- end }}
+
 {{- define "penstock.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 10001
