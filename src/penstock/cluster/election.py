@@ -130,6 +130,7 @@ def _longest(state: PartitionState, rules: Rules) -> int | None:
     ]
     holders = {*state.isr, *state.elr, *state.last}
     is_enough = len(reported) == len(holders) or (rules.waited and len(reported) >= rules.min_isr)
-    if not reported or not is_enough:
+    able = [member for member in reported if rules.ends[member].is_usable]
+    if not able or not is_enough:
         return None
-    return max(reported, key=lambda member: (rules.ends[member].last_epoch, rules.ends[member].end_offset))
+    return max(able, key=lambda member: (rules.ends[member].last_epoch, rules.ends[member].end_offset))

@@ -16,6 +16,7 @@ from penstock.engine.partition_state import PartitionState
 from penstock.engine.topics import TopicRecord
 from penstock.ports.metadata import Change, Snapshot
 
+_DAMAGED_EPOCH = -2  # an empty log has -1
 CORDON = "penstock.cordon"
 CORDONED, DRAINED = "cordoned", "drained"
 
@@ -120,6 +121,15 @@ class End(NamedTuple):
     last_epoch: int
     end_offset: int
     """Compare (last_epoch, end_offset): the longest history."""
+
+    @classmethod
+    def damaged(cls, incarnation: int) -> "End":
+        """Of a log that cannot be used."""
+        return cls(incarnation, _DAMAGED_EPOCH, 0)
+
+    @property
+    def is_usable(self) -> bool:
+        return self.last_epoch > _DAMAGED_EPOCH
 
     def encode(self) -> bytes:
         return orjson.dumps(self._asdict())

@@ -85,7 +85,7 @@ class Opening:
     def _open(self, partition: Partition, recovered: Recovered | PenstockError) -> None:
         if isinstance(recovered, PenstockError):
             self._damaged(partition, str(recovered))
-        elif recovered.damage:
+        elif recovered.damage and self._has_others(partition):
             self._damaged(partition, recovered.damage)
         else:
             log = self._engine.replicas.open(partition, recovered)
@@ -93,6 +93,15 @@ class Opening:
             # A log that ends below it is older, or has lost its tail: what it has there need not be committed.
             partition.hold(log, saved if saved <= log.end_offset else 0)
             log.follows = True
+            if recovered.damage:
+                log.damage = PenstockError(Code.CORRUPT_LOG, recovered.damage)
+                self._roles.damaged(partition)
+
+    def _has_others(self, partition: Partition) -> bool:
+        """Whether another broker may hold all of it. The only one that holds anything goes on with what is left."""
+        state = partition.state
+        known = self._image.states.get(partition.topic_id, {}).get(partition.index, state)
+        return any(member != self._engine.node_id for member in (*known.isr, *known.elr, *known.last))
 
     def _damaged(self, partition: Partition, why: str) -> None:
         partition.offline = PenstockError(Code.CORRUPT_LOG, why)

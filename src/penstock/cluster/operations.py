@@ -128,9 +128,11 @@ class Operations:
             )
         holders = {*state.isr, *state.elr, *state.last}
 
-        def worth(replica: int) -> tuple[bool, int, int]:
+        def worth(replica: int) -> tuple[bool, bool, int, int]:
             end = ends.get(replica)
-            return (replica in holders, end.last_epoch, end.end_offset) if end else (replica in holders, -1, -1)
+            if end is None:
+                return True, replica in holders, -1, -1
+            return end.is_usable, replica in holders, end.last_epoch, end.end_offset
 
         chosen = max(there, key=worth)
         log_.warning("leader elected uncleanly, as an operator wants it", partition=name, broker=chosen)

@@ -5,8 +5,8 @@ epoch on record, no epochs without records) is done for all of them together, th
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from uuid import UUID
 
 from penstock.cluster import keys
@@ -145,15 +145,20 @@ class Roles:
         if not self._stopped:
             dirty, self._dirty = self._dirty, set()
             everything, self._all_dirty = self._all_dirty, False
-            try:
+            with self._short_of_room():
                 await self.settle(None if everything else dirty)
-            except OSError as error:
-                if not is_shortage(error):
-                    raise
-                log_.limited("room").error("no room to take on a partition", error=str(error))
-                self._all_dirty = True
-                await asyncio.sleep(_PAUSE_S)
-                self._wake.set()
+
+    @contextmanager
+    def _short_of_room(self) -> Iterator[None]:
+        """What there is no room for is tried again in a moment, and what comes after it goes on."""
+        try:
+            yield
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            log_.limited("room").error("no room to take on a partition", error=str(error))
+            self._all_dirty = True
+            asyncio.get_running_loop().call_later(_PAUSE_S, self._wake.set)
 
     # --- doing
 
@@ -171,8 +176,9 @@ class Roles:
             await self._follow_again()
             self._engine.topics.changed()
         for partition in [*self._damaged]:
-            async with self.lock_of(partition):
-                await self._mend(partition)
+            with self._short_of_room():
+                async with self.lock_of(partition):
+                    await self._mend(partition)
         while self._giving:
             partition = self._giving.popitem()[0]
             async with self.lock_of(partition):
@@ -214,7 +220,8 @@ class Roles:
             if partition.index in states and self._is_news(partition, states[partition.index])
         ]
         if moved:
-            await self._open(topic, [partition for partition, state in moved if self._me in state.replicas])
+            with self._short_of_room():
+                await self._open(topic, [partition for partition, state in moved if self._me in state.replicas])
             await self._take_roles(moved)
             self._engine.topics.changed()
 
@@ -242,8 +249,10 @@ class Roles:
     def _is_news(self, partition: Partition, state: PartitionState) -> bool:
         if state.revision > partition.state.revision:
             return True
-        undone = partition.led is None and (partition.log is None or state.leader == self._me)
-        return self._me in state.replicas and undone and partition.offline is None
+        if partition.offline is not None:
+            return self._me in (*state.isr, *state.elr, state.leader)  # given up, and nobody could be told yet
+        is_undone = partition.led is None and (partition.log is None or state.leader == self._me)
+        return self._me in state.replicas and is_undone
 
     async def _open(self, topic: Topic, partitions: list[Partition]) -> None:
         """Logs for replicas that are new here."""
@@ -283,24 +292,32 @@ class Roles:
         for partition, state in moved:
             if self._me in state.isr and (partition.topic_id, partition.index) in self.set_aside:
                 await self._drop_set_aside(partition)
-            async with self.lock_of(partition):
-                log = await self._prepare(partition, state)
-                if log is not None:
-                    leading.append((partition, state, log))
-                if partition.offline is not None and self._me in (*state.isr, *state.elr, state.leader):
-                    await self._resign(partition, state)
+            with self._short_of_room():
+                async with self.lock_of(partition):
+                    log = await self._prepare(partition, state)
+                    if log is not None:
+                        leading.append((partition, state, log))
+                    if partition.offline is not None and self._me in (*state.isr, *state.elr, state.leader):
+                        await self._resign(partition, state)
         for at in range(0, len(leading), OPENED_AT_ONCE):
             group = leading[at : at + OPENED_AT_ONCE]
-            await self._engine.replicas.begin_epochs([(log, state.leader_epoch) for _, state, log in group])
-            for partition, state, _ in group:
-                if not self._is_latest(partition, state):
-                    continue  # taken away while the epoch was put on record; the news is here already
-                partition.lead(state)
-                self._engine.stats.leaderships_taken += 1
-                log_.info("leads", partition=partition.name, epoch=state.leader_epoch, isr=list(state.isr))
-                shard = self._engine.shard_of(partition)
-                if shard is not None:
-                    shard.gained()
+            self._giving.update({partition: None for partition, _, _ in group})  # unless there is room for the epoch
+            with self._short_of_room():
+                await self._engine.replicas.begin_epochs([(log, state.leader_epoch) for _, state, log in group])
+                self._lead([(partition, state) for partition, state, _ in group])
+
+    def _lead(self, group: list[tuple[Partition, PartitionState]]) -> None:
+        """Lead partitions whose epochs are on record."""
+        for partition, state in group:
+            self._giving.pop(partition, None)
+            if not self._is_latest(partition, state):
+                continue  # taken away while the epoch was put on record; the news is here already
+            partition.lead(state)
+            self._engine.stats.leaderships_taken += 1
+            log_.info("leads", partition=partition.name, epoch=state.leader_epoch, isr=list(state.isr))
+            shard = self._engine.shard_of(partition)
+            if shard is not None:
+                shard.gained()
 
     def _is_latest(self, partition: Partition, state: PartitionState) -> bool:
         """Whether a state that names us is still so, as far as is known, and about this life of ours.
@@ -339,8 +356,8 @@ class Roles:
             await self._become_follower(partition, state)
         return None
 
-    async def _resign(self, partition: Partition, state: PartitionState) -> None:
-        """This replica cannot be used: say so, that others lead.
+    async def _resign(self, partition: Partition, state: PartitionState) -> bool:
+        """This replica cannot be used: say so, that others lead. Whether that is done.
 
         In the epoch that begins with it, no leader has heard how far this replica was; so none takes it for in sync.
         """
@@ -353,6 +370,8 @@ class Roles:
         except (MetadataConflict, MetadataUnavailable) as error:
             log_.limited("resign").warning("not given up yet", partition=partition.name, error=str(error))
             self._look_again_at(key)
+            return False
+        return True
 
     async def _stand_down(self, partition: Partition, state: PartitionState) -> Log | None:
         """Neither lead nor follow; the log, if there is one."""
@@ -414,9 +433,16 @@ class Roles:
                         following.remove(partition)
                         del self._followed[partition]
                     if wanted is not None and partition.state.leader != self._me:
-                        self._follow(partition)
+                        await self._follow_late(partition)
                 if partition.state.leader == NOBODY and self._me in partition.state.last:
                     await self._report(partition, partition.log)
+
+    async def _follow_late(self, partition: Partition) -> None:
+        with self._short_of_room():
+            async with self.lock_of(partition):
+                if partition.log is not None and partition.led is None:
+                    await self._engine.replicas.forget_empty_epochs(partition.log)
+                    self._follow(partition)
 
     async def _report(self, partition: Partition, log: Log) -> None:
         """Nobody clean is left: say how far this log goes."""
@@ -466,6 +492,7 @@ class Roles:
         gone = PenstockError(Code.NOT_LEADER, f"{partition.name} has moved to brokers {list(state.replicas)}")
         await self._engine.replicas.close(partition, gone)
         partition.hold_nothing()
+        self._damaged.pop(partition, None)
         await self._disk.run(self._directory.remove_partition, partition.topic, partition.topic_id, partition.index)
         await self._engine.replicas.empty_removed()
         log_.info("removes a replica that has moved away", partition=partition.name, to=list(state.replicas))
@@ -479,21 +506,25 @@ class Roles:
         """
         topic = self._engine.topics.get(partition.topic)
         state = self._image.states.get(partition.topic_id, {}).get(partition.index)
-        if topic is None or topic.topic_id != partition.topic_id or state is None or self._me not in state.replicas:
+        if topic is None or topic.topic_id != partition.topic_id or state is None:
             self._damaged.pop(partition, None)
             return
+        if self._me not in state.replicas:
+            return  # it may have to hold the partition again
         live = self._image.live()
         counts = self._me in (*state.isr, *state.elr) or state.leader == self._me
         if partition.offline is None:
             others = [member for member in (*state.isr, *state.elr) if member in live and member != self._me]
-            if not others:
+            if not others or (counts and not await self._resign(partition, state)):
                 return
             partition.offline = partition.opened().damage
             await self._stand_down(partition, state)
+            if counts:
+                return
         if counts:
             await self._resign(partition, state)
         elif state.leader == NOBODY and self._me in state.last:
-            await self._tell_end(partition, End(self._incarnation(), -1, 0))
+            await self._tell_end(partition, End.damaged(self._incarnation()))
         elif state.leader in live and self._resigned.get(partition, state.leader_epoch + 1) > state.leader_epoch:
             await self._resign(partition, state)
         elif state.leader in live:

@@ -313,6 +313,8 @@ class Partition:
     def append_checked(self, batch: memoryview, header: Header) -> Appended:
         """Stamp a checked batch with its time and append it. Raises PenstockError; nothing was appended then."""
         log = self.led if self.led is not None else self.leading()
+        if self.is_cut_off:
+            raise self._cut_off()
         self.steps += 1
         config = self.config
         append_time = -1
@@ -399,6 +401,19 @@ class Partition:
         elif offset >= max(self.high_watermark, leadership.epoch_start):
             self.on_followers_moved()
 
+    def check_beginning(self, broker_id: int, offset: int, last_epoch: int) -> None:
+        """Whether an empty replica may go on at `offset`. Raises PenstockError OFFSET_OUT_OF_RANGE: it begins anew.
+
+        It cannot tell by which history it came there. If that was another one, which an operator has given up since, it
+        would never have what is below, and would lead without it one day. One in sync came by this one.
+        """
+        log = self.leading()
+        if last_epoch < 0 and offset > log.log_start and broker_id not in (*self.state.isr, *self._joining):
+            raise PenstockError(
+                Code.OFFSET_OUT_OF_RANGE,
+                f"{self.name} begins at {log.log_start}, and so does an empty replica, not at {offset}",
+            )
+
     def replica_read(
         self, offset: int, max_bytes: int, *, at_least_one: bool, warmed: bool = False
     ) -> FileSlice | None:
@@ -423,6 +438,11 @@ class Partition:
         """KIP-320: the client's idea of the leader epoch. -1 asks for no check. Raises NOT_LEADER too."""
         if self.led is None:
             self.leading()
+        if self.is_cut_off:
+            raise self._cut_off()
+        self._check_epoch(current)
+
+    def _check_epoch(self, current: int) -> None:
         if current in (-1, self.leader_epoch):
             return
         code = Code.FENCED_LEADER_EPOCH if current < self.leader_epoch else Code.UNKNOWN_LEADER_EPOCH
@@ -432,7 +452,7 @@ class Partition:
         """A follower follows in this very epoch, or what it says and is told is worth nothing (R2, R3)."""
         self.leading()
         if current != self.leader_epoch:
-            self.check_epoch(max(current, 0))
+            self._check_epoch(max(current, 0))
             raise PenstockError(Code.FENCED_LEADER_EPOCH, f"{self.name}: a follower must name its epoch, not {current}")
 
     def end_of_epoch(self, epoch: int) -> EpochEnd:

@@ -131,29 +131,33 @@ class Replicas:
 
     async def save_state(self, log: Log) -> None:
         async with log.tending:
-            await self._upkeep.save_state(log)
+            if not log.closed:  # or another log has its place by now
+                await self._upkeep.save_state(log)
 
-    async def take_back(self, partition: Partition, offset: int) -> None:
-        """End the log at `offset`, where its history parts from the leader's."""
+    async def take_back(self, partition: Partition, offset: int) -> bool:
+        """End the log at `offset`, where its history parts from the leader's; False if there was no room to."""
         log = partition.opened()
         if offset >= log.end_offset:
             await self.forget_empty_epochs(log)
-            return
+            return True
         log_.info(
             "takes back what its leader does not have", partition=partition.name, offset=offset, end=log.end_offset
         )
         partition.log = None
-        recovered = await self._upkeep.take_back(log, offset, self._shelf.clock.now_ms(), (SNAPSHOT,))
-        self._shelf.stats.truncated_records += log.end_offset - offset
+        recovered, is_done = await self._upkeep.take_back(log, offset, self._shelf.clock.now_ms(), (SNAPSHOT,))
+        if is_done:
+            self._shelf.stats.truncated_records += log.end_offset - offset
         self._reopen(partition, recovered)
+        return is_done
 
-    async def begin_anew(self, partition: Partition, offset: int) -> None:
-        """Empty the log and let it begin at `offset`, below which the leader has nothing."""
+    async def begin_anew(self, partition: Partition, offset: int) -> bool:
+        """Empty the log and let it begin at `offset`, where the leader's does; False if there was no room to."""
         log = partition.opened()
         log_.warning("begins anew where its leader begins", partition=partition.name, offset=offset, end=log.end_offset)
         partition.log = None
-        recovered = await self._upkeep.begin_anew(log, offset, self._shelf.clock.now_ms(), (SNAPSHOT,))
+        recovered, is_done = await self._upkeep.begin_anew(log, offset, self._shelf.clock.now_ms(), (SNAPSHOT,))
         self._reopen(partition, recovered)
+        return is_done
 
     def _reopen(self, partition: Partition, recovered: Recovered) -> None:
         log = self.open(partition, recovered)

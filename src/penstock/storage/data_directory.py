@@ -11,6 +11,7 @@ logs/~damaged/              damaged replicas, kept until their partition is in s
 
 import errno
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -202,7 +203,10 @@ class DataDirectory:
         for name in self._disk.list_dir(parent):
             if not name.isdigit() or int(name) < first:
                 continue
-            owner = self._owner(topic, int(name))
+            try:
+                owner = self._owner(topic, int(name))
+            except StartupError:
+                continue  # it does not say whose it is: nothing goes because of that
             if owner is not None and owner.topic_id != topic_id:
                 continue
             self._remove(f"{parent}/{name}", f"{topic_id}-{name}")
@@ -231,8 +235,12 @@ class DataDirectory:
 
     def set_aside_before(self) -> set[tuple[UUID, int]]:
         """Topic id and partition of damaged replicas that are kept."""
-        names = [name.rpartition("-") for name in self._disk.list_dir(f"{self.path}/logs/{_DAMAGED}")]
-        return {(UUID(topic_id), int(partition)) for topic_id, _, partition in names}
+        found = set()
+        for name in self._disk.list_dir(f"{self.path}/logs/{_DAMAGED}"):
+            topic_id, _, partition = name.rpartition("-")
+            with suppress(ValueError):  # somebody else's
+                found.add((UUID(topic_id), int(partition)))
+        return found
 
     def drop_set_aside(self, topic_id: UUID, partition: int) -> None:
         """A damaged replica is not needed any more; `empty_removed` deletes it."""

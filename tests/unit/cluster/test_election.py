@@ -192,6 +192,14 @@ def test_a_report_is_not_enough_for_one_that_is_not_there() -> None:
     assert next_state(state, Rules((1, 2), 1, ends=ends)).leader == 1
 
 
+def test_a_damaged_log_is_reported_and_does_not_lead() -> None:
+    state = PartitionState((1, 2), (), NOBODY, 4, last=(1, 2))
+    ends = {1: End.damaged(1)}
+    assert next_state(state, Rules((1,), 1, ends=ends, waited=True)) is state, "the other one is not forgotten"
+    assert next_state(state, Rules((1, 2), 1, ends={**ends, 2: End(1, 3, 50)})).leader == 2
+    assert next_state(state, Rules((1, 2), 1, ends={**ends, 2: End(1, -1, 0)})).leader == 2, "empty, and whole"
+
+
 def test_a_leader_that_has_enough_in_sync_again_forgets_who_started_uncleanly() -> None:
     state = PartitionState((1, 2, 3, 4), (1,), 1, 7, last=(2, 3))
     assert state.with_isr((1, 2), min_isr=2).last == ()

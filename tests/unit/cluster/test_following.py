@@ -351,6 +351,21 @@ async def test_without_room_for_the_state_nothing_is_told(it: Scene) -> None:
 
 
 @scene
+async def test_without_room_for_the_state_the_others_go_on_for_as_long_as_it_takes(it: Scene) -> None:
+    await it.follow_both()
+    await it.next(0)
+    it.disk.fail("write_at", errno.ENOSPC, path_contains="t/0/state", times=1000)
+    it.leader.answer(it.row(0, it.batch(0)), it.row(1, it.batch(0)))
+    began, asked = it.broker.clock.monotonic(), 0
+    while it.broker.clock.monotonic() - began < 300:
+        asked += 1
+        assert set(await it.next(asked)) == {1}
+        it.leader.answer()
+        await asyncio.sleep(1)
+    assert it.broker.failures == []
+
+
+@scene
 async def test_without_room_for_records_the_others_go_on(it: Scene) -> None:
     partition, _ = await it.follow_both()
     await it.next(0)
@@ -456,6 +471,17 @@ async def test_who_is_too_far_behind_begins_where_its_leader_does(it: Scene) -> 
     assert (await it.next(before + 1))[0].fetch_offset == 51
     partition.lead(PartitionState((1,), (1,), 1, EPOCH))
     assert [offset for batch in await read_all(partition) for offset, _ in batch.records] == [50]
+
+
+@scene
+async def test_an_empty_log_begins_where_its_leader_does_even_if_that_is_before_it(it: Scene) -> None:
+    partition = await with_history(it, high_watermark=4)
+    it.leader.answer(it.row(0, code=Code.OFFSET_OUT_OF_RANGE, high_watermark=70, log_start=50))
+    await it.until_asked_for(0, 50)
+    it.leader.answer(it.row(0, code=Code.OFFSET_OUT_OF_RANGE, high_watermark=20, log_start=3))
+    asked = await it.until_asked_for(0, 3)
+    assert (asked.last_fetched_epoch, asked.log_start) == (-1, 3)
+    assert partition.high_watermark == 3, "what it once knew to be committed it has no more"
 
 
 @scene

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.simulated_broker import produce
-from tests.simulation.cluster import SimulatedBroker, SimulatedCluster
+from tests.simulation.cluster import SimulatedBroker, SimulatedCluster, host_of
 
 from penstock.cluster import keys
 from penstock.engine.partition import Partition
@@ -198,3 +198,52 @@ async def test_a_follower_without_room_is_not_waited_for_while_enough_others_sta
         await writing
     await trial.produce(13)
     await trial.until(lambda: trial.states[-1].isr == (1, 2, 3))
+
+
+@trial
+async def test_who_has_no_room_for_its_epoch_lets_another_one_lead(trial: Trial) -> None:
+    await trial.do(2, lambda broker: broker.engine.create_topic("u", 1, SMALL, assignment=[[2, 3, 1]]))
+    trial.cluster.disks[2].capacity_bytes = 0
+    trial.cluster.kill(1)
+    await trial.until(lambda: trial.led() == 3, 30.0)
+    assert any(state.leader == 2 for state in trial.states), "nobody without room was elected"
+    await trial.until(lambda: trial.cluster.lives[2].engine.topics.partition("u", 0).led is not None)
+    trial.cluster.disks[2].capacity_bytes = None
+    trial.cluster.start(1)
+    await trial.until(lambda: trial.states[-1].isr == (1, 2, 3))
+
+
+@trial
+async def test_a_damaged_leader_leads_on_until_others_can_be_told(trial: Trial) -> None:
+    await trial.until(lambda: len(trial.sealed(1)) >= 2)
+    links = [trial.cluster.etcd.link(host_of(node_id)) for node_id in trial.cluster.ids]
+    for link in links:
+        link.cut = True
+    trial.cluster.disks[1].flip_byte(trial.sealed(1)[0], 200)
+    await trial.until(lambda: trial.partition(1).is_damaged)
+    await asyncio.sleep(5)
+    assert trial.led() == 1
+    await trial.produce(12)
+    for link in links:
+        link.cut = False
+    await trial.until(lambda: trial.led() in (2, 3))
+    await trial.until_mended(1)
+
+
+@trial
+async def test_the_only_replica_that_has_lost_a_segment_serves_the_rest_after_a_start(trial: Trial) -> None:
+    await trial.do(1, lambda broker: broker.engine.create_topic("one", 1, {"segment.bytes": "1024"}, assignment=[[1]]))
+    await trial.until(lambda: trial.cluster.lives[1].engine.topics.get("one") is not None)
+    one = trial.cluster.lives[1].engine.topics.partition("one", 0)
+    for number in range(12):
+        batch = bytearray(build_batch([(None, b"%d" % number + b"." * 300, (), trial.cluster.clocks[1].now_ms())]))
+        await trial.do(1, lambda _, batch=batch: produce(one, batch))
+    await trial.until(lambda: sum(segment.sealed for segment in one.opened().segments) >= 3)
+    lost = one.opened().segments[1].path
+    trial.cluster.kill(1)
+    trial.cluster.disks[1].lose(lost)
+    trial.cluster.start(1)
+    await trial.until(lambda: trial.cluster.is_up(1))
+    await trial.until(lambda: trial.cluster.lives[1].engine.topics.partition("one", 0).led is not None)
+    again = trial.cluster.lives[1].engine.topics.partition("one", 0)
+    assert again.is_damaged and again.opened().end_offset >= 12

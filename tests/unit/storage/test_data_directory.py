@@ -168,3 +168,18 @@ def test_what_was_set_aside_goes_when_it_is_not_needed_or_its_topic_goes(
     assert directory.set_aside_before() == set()
     directory.empty_removed()
     assert in_logs(disk) == []
+
+
+def test_what_does_not_say_whose_it_is_outlives_its_topic(disk: FaultyDisk, directory: DataDirectory) -> None:
+    directory.create_partitions("a", ONE, [0, 1])
+    disk.open(f"data/logs/a/0/{0:020d}.log", create=True)
+    disk.unlink("data/logs/a/0/partition.meta")
+    directory.remove_owned("a", ONE)
+    assert disk.list_dir("data/logs/a") == ["0"]
+
+
+def test_a_stranger_among_damaged_replicas_is_left_alone(disk: FaultyDisk, directory: DataDirectory) -> None:
+    directory.create_partitions("a", ONE, [0])
+    directory.set_aside("a", ONE, 0)
+    disk.make_dirs("data/logs/~damaged/lost+found")
+    assert directory.set_aside_before() == {(ONE, 0)}

@@ -1,6 +1,7 @@
 """The end of a log taken back, or all of it: as if it had never been written, and a crash on the way does no harm."""
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -55,12 +56,16 @@ def of(bench: Bench, recovered: Recovered) -> Bench:
     return Bench(log, recovered, bench.disk, bench.clock, bench.stats, bench.upkeep, bench.failures)
 
 
-async def take_back(bench: Bench, offset: int) -> Bench:
-    return of(bench, await bench.upkeep.take_back(bench.log, offset, bench.clock.now_ms(), (SNAPSHOT,)))
+async def take_back(bench: Bench, offset: int, *, has_room: bool = True) -> Bench:
+    recovered, is_done = await bench.upkeep.take_back(bench.log, offset, bench.clock.now_ms(), (SNAPSHOT,))
+    assert is_done is has_room
+    return of(bench, recovered)
 
 
-async def begin_anew(bench: Bench, offset: int) -> Bench:
-    return of(bench, await bench.upkeep.begin_anew(bench.log, offset, bench.clock.now_ms(), (SNAPSHOT,)))
+async def begin_anew(bench: Bench, offset: int, *, has_room: bool = True) -> Bench:
+    recovered, is_done = await bench.upkeep.begin_anew(bench.log, offset, bench.clock.now_ms(), (SNAPSHOT,))
+    assert is_done is has_room
+    return of(bench, recovered)
 
 
 async def opened(disk: FaultyDisk, options: LogOptions = SMALL) -> Bench:
@@ -356,3 +361,18 @@ async def test_a_power_cut_while_a_log_begins_anew_leaves_a_beginning_of_it_or_n
             starts.add(again.log.log_start)
             assert_empty(await begin_anew(again, offset), offset)
     assert starts == {origin.log.log_start, offset}
+
+
+@virtual
+async def test_without_room_a_log_stays_as_it_was_until_there_is_some() -> None:
+    bench = await long_log()
+    batches, epochs = await batches_of(bench), bench.log.state.epochs.entries
+    for work in (take_back, begin_anew):
+        full = await opened(copy_disk(bench.disk))
+        full.disk.fail("write_at", errno.ENOSPC, path_contains="state")
+        kept = await work(full, 5, has_room=False)
+        assert await batches_of(kept) == batches
+        again = await work(kept, 5)
+        assert again.log.end_offset == 5
+        if work is take_back:
+            await assert_ends(again, batches, 5, epochs)

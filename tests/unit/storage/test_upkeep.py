@@ -175,6 +175,19 @@ async def test_a_full_disk_delays_upkeep_and_retention_makes_room() -> None:
 
 
 @virtual
+async def test_what_retention_removed_on_a_full_disk_is_not_taken_for_damage() -> None:
+    bench = await written(LogOptions(segment_bytes=1000, retention_bytes=-1), 20)
+    await bench.tend()
+    bench.log.options = LogOptions(segment_bytes=1000, retention_bytes=2000)
+    bench.disk.fail("write_at", errno.ENOSPC, path_contains="state")
+    await bench.tend()
+    assert bench.log.log_start > 0
+    again = await open_log(bench.disk.abandon(), LogOptions(segment_bytes=1000), epoch=1)
+    assert again.recovered.damage == ""
+    assert again.log.log_start == bench.log.log_start
+
+
+@virtual
 async def test_another_failure_is_not_swallowed() -> None:
     bench = await open_log(FaultyDisk(3), LogOptions(segment_bytes=1000))
     await bench.write(b"x" * 1000)

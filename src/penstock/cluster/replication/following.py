@@ -185,7 +185,7 @@ class Following:
         unsaved: list[Log] = []
         for key, partition in self._partitions.items():
             log = partition.log
-            if log is None or partition.led is not None or key in self._paused or key in self._copying:
+            if log is None or log.closed or partition.led is not None or key in self._paused or key in self._copying:
                 continue
             if log.must_save:
                 unsaved.append(log)
@@ -215,7 +215,8 @@ class Following:
         if partition is None or position is None or log is None or not _is_current(partition, position, log):
             return  # it got another leader, or none, while the leader was asked
         news = _News(log, log.end_offset, row.high_watermark, row.log_start)
-        if code is Code.OFFSET_OUT_OF_RANGE and row.log_start > position.fetch_offset:
+        goes_back = 0 <= row.log_start < position.fetch_offset and log.end_offset == log.log_start
+        if code is Code.OFFSET_OUT_OF_RANGE and (row.log_start > position.fetch_offset or goes_back):
             news.begin_at = row.log_start
         elif code is not None:
             log_.limited("refused").info(
@@ -286,7 +287,9 @@ class Following:
                 return
             try:
                 if news.begin_at >= 0:
-                    await self._replicas.begin_anew(partition, news.begin_at)
+                    if news.begin_at < news.log.log_start:  # an empty log goes back: what it once had does not count
+                        partition.high_watermark = news.begin_at
+                    is_done = await self._replicas.begin_anew(partition, news.begin_at)
                 else:
                     assert news.diverging is not None
                     epoch, end = news.diverging
@@ -299,7 +302,10 @@ class Following:
                         partition.high_watermark = parting
                     if parting >= news.log.end_offset:
                         self._pause(_key(partition))  # nothing goes but epochs; it must not ask the same without end
-                    await self._replicas.take_back(partition, parting)
+                    is_done = await self._replicas.take_back(partition, parting)
+                if not is_done:
+                    log_.limited("room").warning("no room to take back records", partition=partition.name)
+                    self._pause(_key(partition), _FULL_PAUSE_S)
             except OSError as error:  # half done: the next start finishes it
                 self._fail(error)
             except (PenstockError, DamagedFile) as error:
@@ -319,6 +325,7 @@ class Following:
         self.remove(partition)
 
     async def _save_state(self, log: Log) -> None:
+        """Nothing may be said of a log before; but a full disk holds up only what is in it."""
         try:
             await self._replicas.save_state(log)
         except OSError as error:
@@ -326,8 +333,9 @@ class Following:
                 self._fail(error)
                 return
             log_.limited("state").warning("no room to save a log's state", log=log.name, error=str(error))
-            await asyncio.sleep(_PAUSE_S)
-            await self._save_state(log)
+            for key, partition in self._partitions.items():
+                if partition.log is log:
+                    self._pause(key, _FULL_PAUSE_S)
 
     async def _move_start(self, news: _News) -> None:
         try:

@@ -5,7 +5,7 @@ a card is saved after the bytes it describes are synced; the new log start is sa
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -129,9 +129,10 @@ class Upkeep:
         except OSError as error:
             if not is_shortage(error):
                 raise
-            # Retention is what makes room again. Whole segments may go before their going is on record: recovery
-            # begins a log at the first segment it finds.
+            # Retention is what makes room again, so whole segments go before their going is on record. It is put there
+            # at once: a crash in between is taken for damage.
             await self._drop_below_start(log)
+            await self.save_state(log)
 
     async def begin_epochs(self, logs: Iterable[tuple[Log, int]]) -> None:
         """Note durably that each log's epoch begins at its end, before its first batch; one sync round for all.
@@ -155,21 +156,25 @@ class Upkeep:
                     log.state.epochs.cut_to(log.end_offset)  # as if it had not begun: the caller tries again
                 raise
 
-    async def take_back(self, log: Log, offset: int, now_ms: int, beside: Iterable[str] = ()) -> Recovered:
-        """End a log at `offset`; it must not be used any more, another one is made of what is returned."""
-        log.closed = True
-        await self.quiesce(log)
-        for segment in log.segments:
-            self._shelf.files.forget(segment.path)
-        return await self._shelf.disk.run(truncate, self._shelf.disk, log, offset, now_ms, beside)
+    async def take_back(self, log: Log, offset: int, now_ms: int, beside: Iterable[str] = ()) -> tuple[Recovered, bool]:
+        """End a log at `offset`; it must not be used any more, another one is made of what is returned.
 
-    async def begin_anew(self, log: Log, offset: int, now_ms: int, beside: Iterable[str] = ()) -> Recovered:
+        False if there was no room to, so that it may end where it did or anywhere above `offset`.
+        """
+        return await self._rewrite(log, lambda: truncate(self._shelf.disk, log, offset, now_ms, beside), now_ms)
+
+    async def begin_anew(
+        self, log: Log, offset: int, now_ms: int, beside: Iterable[str] = ()
+    ) -> tuple[Recovered, bool]:
         """Empty a log, and let it begin at `offset`; as `take_back`."""
+        return await self._rewrite(log, lambda: restart(self._shelf.disk, log, offset, now_ms, beside), now_ms)
+
+    async def _rewrite(self, log: Log, step: Callable[[], Recovered], now_ms: int) -> tuple[Recovered, bool]:
         log.closed = True
         await self.quiesce(log)
         for segment in log.segments:
             self._shelf.files.forget(segment.path)
-        return await self._shelf.disk.run(restart, self._shelf.disk, log, offset, now_ms, beside)
+        return await self._shelf.disk.run(_rewritten, self._shelf.disk, log, step, now_ms)
 
     async def adopt(self, log: Log, copy: IncomingSegment, now_ms: int) -> tuple[Recovered, bool]:
         """Put a complete copy behind the end of a log, as `take_back`; False if there was no room to."""
@@ -224,6 +229,15 @@ class Upkeep:
             self._shelf.files.forget(segment.path)
             self._shelf.stats.segments_deleted += 1
             await self._shelf.disk.run(_remove, self._shelf.disk, segment)
+
+
+def _rewritten(disk: Disk, log: Log, step: Callable[[], Recovered], now_ms: int) -> tuple[Recovered, bool]:
+    try:
+        return step(), True
+    except OSError as error:
+        if not is_shortage(error):
+            raise
+        return recover(disk, log.directory, log.options, now_ms), False  # as after a crash in the middle of it
 
 
 def _adopt(

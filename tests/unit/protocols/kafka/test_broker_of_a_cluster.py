@@ -9,6 +9,7 @@ from tests.doors.kafka import Client, Door, batch_of, with_door
 from penstock.cluster.image import BrokerRecord, Image
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY, PartitionState
+from penstock.errors import PenstockError
 from penstock.records.build import build_batch
 
 GOOD = batch_of(b"one", b"two")
@@ -109,6 +110,10 @@ def test_a_leader_that_is_cut_off_names_nobody_and_above_all_not_itself() -> Non
         assert row["error_code"] == NOT_LEADER
         assert row["current_leader"]["leader_id"] == NOBODY
         assert not answer["node_endpoints"]
+        assert (await client.produce(GOOD, acks=1))["error_code"] == NOT_LEADER
+        fetched = await client.fetch(version=12, wanted={"t": {0: 0}})
+        assert fetched["responses"][0]["partitions"][0]["error_code"] == NOT_LEADER
+        partition.check_replica_epoch(partition.leader_epoch)  # a follower that is heard again ends it
         door.engine.topics.changed()
         told = await client.ask("metadata", 9, topics=[{"name": "t"}], allow_auto_topic_creation=False)
         assert told["topics"][0]["partitions"][0]["leader_id"] == NOBODY
@@ -129,6 +134,20 @@ def test_a_broker_that_is_cut_off_does_not_say_who_leads() -> None:
         door.context.is_isolated = lambda: False
         answer = await (await door.client()).ask("metadata", 9, **asked)
         assert answer["topics"][0]["partitions"][0]["leader_id"] == 1
+
+    with_door(body)
+
+
+def test_an_empty_replica_goes_on_only_if_it_is_known_to_have_been_in_sync() -> None:
+    async def body(door: Door) -> None:
+        client, partition = await clustered(door, replace(THREE, isr=(1, 2)))
+        await client.produce(GOOD, acks=1)
+        partition.check_beginning(2, 1, -1)  # emptied by retention
+        partition.check_beginning(3, 1, 0)
+        partition.check_beginning(3, 0, -1)
+        for offset in (1, 2, 700):
+            with pytest.raises(PenstockError, match="begins at 0"):
+                partition.check_beginning(3, offset, -1)
 
     with_door(body)
 

@@ -192,6 +192,7 @@ class Fetch:
             warmed = self._warmed.get(key)
             most = min(wanted.max_bytes, room, warmed or _LARGEST_ANSWER)
             if self._request.replica_id >= 0:
+                partition.check_beginning(self._request.replica_id, wanted.fetch_offset, wanted.last_fetched_epoch)
                 self._note_replica(partition, wanted, key)
                 data = partition.replica_read(
                     wanted.fetch_offset, most, at_least_one=at_least_one, warmed=warmed is not None
