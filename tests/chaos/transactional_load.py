@@ -193,6 +193,8 @@ class Member:
         if (spec.consumer or {}).get("group.protocol") != "consumer":
             settings |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
         settings |= spec.consumer or {}
+        if debug := os.environ.get("CHAOS_DEBUG"):
+            settings |= {"debug": debug, "log_level": 7}  # of librdkafka, such as cgrp,broker; beside the history
         self.consumer = Consumer(settings)
         self.consumer.subscribe(
             list(spec.topics),

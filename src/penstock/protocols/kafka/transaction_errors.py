@@ -1,4 +1,8 @@
-"""Errors of transactions for clients too old to know them: a code they handle in the same way."""
+"""Errors of transactions in the words that clients know there.
+
+Those too old for an error get one that they handle in the same way. And none of them expects to hear of leaders: to
+librdkafka a coordinator that cannot say yet is worth another try, a missing leader the end of the transaction.
+"""
 
 from typing import Final
 
@@ -18,4 +22,6 @@ def kafka_code(error: PenstockError, version: int, *, fenced_since: int, abortab
         return _INVALID_PRODUCER_EPOCH
     if error.code is Code.TRANSACTION_ABORTABLE and version < abortable_since:
         return _INVALID_TRANSACTION_STATE
+    if error.code in (Code.NOT_AVAILABLE, Code.NOT_LEADER):
+        return errors.COORDINATOR_NOT_AVAILABLE
     return errors.kafka_code(error)

@@ -5,8 +5,8 @@ is nothing to tell its owner by. With one, whoever used it before is fenced and 
 Version notes: 4 tells fenced producers PRODUCER_FENCED, older ones INVALID_PRODUCER_EPOCH.
 """
 
-from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
+from penstock.errors import PenstockError
+from penstock.protocols.kafka import errors, transaction_errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
@@ -25,9 +25,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
             request.get("producer_epoch", -1),
         )
     except PenstockError as error:
-        if error.code is Code.PRODUCER_FENCED and version < 4:
-            return _fields(errors.KAFKA_CODES[Code.INVALID_PRODUCER_EPOCH], -1, -1)
-        return _fields(errors.kafka_code(error), -1, -1)
+        return _fields(transaction_errors.kafka_code(error, version, fenced_since=4, abortable_since=6), -1, -1)
     return _fields(errors.NONE, identity.producer_id, identity.producer_epoch)
 
 
