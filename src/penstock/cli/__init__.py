@@ -23,7 +23,7 @@ produce.py     records in; record_input.py reads them, delivery.py sends them an
 consume.py     records out; position.py and record_range.py choose them, record_filter.py sieves, record_text.py prints
 group.py       groups; groups.py asks, group_offsets.py plans, group_table.py prints
 txn.py         transactions; transactions.py asks and ends them
-cluster.py     clusters; cluster_view asks, cluster_health judges, cluster_plan, _execution, _progress carry out
+cluster.py     clusters; cluster_view asks, _health judges, _plan, _execution, _progress carry out, _patience waits
 config.py      a broker's settings
 log.py         a data directory; dump.py prints what is in it, repairing.py mends it
 bench/         throughput and latency of a broker

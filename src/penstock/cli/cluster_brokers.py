@@ -1,16 +1,17 @@
 """`penstock cluster cordon`, `uncordon`, `drain`, `decommission`, `replace`, `config`: one broker, or all of them."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import click
 
-from penstock.cli.cluster_changes import alter_config, elect, unregister
+from penstock.cli.cluster_changes import alter_config, check_refusals, elect, unregister
 from penstock.cli.cluster_execution import BrokerIds, Manner, carry_out, format_outcome, manner_options, propose
+from penstock.cli.cluster_patience import Patience, patience_option
 from penstock.cli.cluster_plan import make_layout
-from penstock.cli.cluster_progress import POLL_S, try_again, wait_for_moves
+from penstock.cli.cluster_progress import list_names, wait_for_moves, why_nobody_decides
 from penstock.cli.cluster_view import CORDON, CORDONED, DRAINED, Partition, Picture, View
 from penstock.cli.connection import Server, read_properties, server_options
 from penstock.cli.failure import FAILED, USAGE, CommandError
@@ -74,52 +75,81 @@ def _show_cordon(broker_id: int, was: str, is_: str, output: str) -> None:
     epilog="""\b
 Examples:
   penstock cluster drain 2
+  penstock cluster drain 2 --wait-at-most 120
   penstock cluster drain 2 --undo""",
 )
 @id_argument
 @click.option("--undo", is_flag=True, help="Let it lead and have replicas again.")
+@patience_option
 @output_option
 @server_options
-def drain(broker_id: int, undo: bool, output: str, server: Server) -> None:
+def drain(broker_id: int, undo: bool, most_s: float | None, output: str, server: Server) -> None:
     with View(server) as view:
         picture = view.fetch(sizes=False)
         picture.broker(broker_id)
         alter_config(view, broker_id, {CORDON: None if undo else DRAINED})
         if undo:
-            elect(view, [each.place for each in picture.partitions if _should_lead(each, broker_id)])
-            count = len(view.fetch(sizes=False).led_by(broker_id))
-        else:
-            _wait_for_handover(view, broker_id)
-            count = 0
-    says = f"broker {broker_id} leads {count:,} partitions again" if undo else f"broker {broker_id} leads nothing"
-    fields = {"broker": broker_id, "cordon": None if undo else DRAINED, "leaders": count}
-    show(fields, output, lambda: click.echo(says))
+            _hand_back(view, picture, broker_id, output)
+            return
+        _wait_for_handover(view, broker_id, Patience(most_s))
+    fields = {"broker": broker_id, "cordon": DRAINED, "leaders": 0}
+    show(fields, output, lambda: click.echo(f"broker {broker_id} leads nothing"))
+
+
+def _hand_back(view: View, picture: Picture, broker_id: int, output: str) -> None:
+    """Have a broker lead what it should, and tell what it does not lead. Raises `CommandError` where that stays so."""
+    _, refused = elect(view, [each.place for each in picture.partitions if _should_lead(each, broker_id)])
+    now = view.fetch(sizes=False)
+    count, is_up = len(now.led_by(broker_id)), now.broker(broker_id).is_up
+    waiting = [each.name for each in now.held_by(broker_id) if _waits_for(each, broker_id)]
+    fields = {"broker": broker_id, "cordon": None, "up": is_up, "leaders": count, "not_in_sync": len(waiting)}
+    show(fields, output, lambda: click.echo(f"broker {broker_id} leads {count:,} partitions again") if is_up else None)
+    check_refusals(refused, f"broker {broker_id} may lead again, and does not lead {len(refused)} partitions")
+    if not is_up:
+        raise CommandError(f"broker {broker_id} may lead again, and is not running; start it, and it does when in sync")
+    if waiting:
+        note(f"it is not in sync yet for {list_names(waiting)}, and leads them when it is ('penstock cluster elect')")
+
+
+def _waits_for(partition: Partition, broker_id: int) -> bool:
+    return partition.replicas[0] == broker_id and broker_id not in partition.isr and not partition.is_moving
 
 
 def _should_lead(partition: Partition, broker_id: int) -> bool:
     return partition.replicas[0] == broker_id and broker_id in partition.isr and partition.leader != broker_id
 
 
-def _wait_for_handover(view: View, broker_id: int) -> None:
+def _wait_for_handover(view: View, broker_id: int, patience: Patience) -> None:
     first = view.fetch(sizes=False)
     stuck_for = 0
     left = len(first.led_by(broker_id))
-    with (
-        _ending(f"broker {broker_id} stays drained; 'penstock cluster drain {broker_id} --undo' takes it back"),
-        progress(f"broker {broker_id} hands over", left, unit="partitions") as bar,
-    ):
-        while True:
-            picture = try_again(lambda: view.fetch(sizes=False))
-            if picture is not None:
-                led = picture.led_by(broker_id)
-                bar.advance(left - len(led))
-                left = len(led)
-                if not led:
-                    return
-                stuck_for = stuck_for + 1 if not any(_has_heir(picture, each, broker_id) for each in led) else 0
-                if stuck_for >= _PATIENCE:
-                    raise _alone(broker_id, led)
-            time.sleep(POLL_S)
+    label = f"broker {broker_id} hands over"
+    stays = f"broker {broker_id} stays drained; 'penstock cluster drain {broker_id} --undo' takes it back"
+    wait = patience.wait(label, stays)
+    with _ending(stays), progress(label, left, unit="partitions") as bar:
+        for picture in wait.pictures(lambda: view.fetch(sizes=False)):
+            led = picture.led_by(broker_id)
+            bar.advance(left - len(led))
+            left = len(led)
+            if not led:
+                return
+            stuck_for = stuck_for + 1 if not any(_has_heir(picture, each, broker_id) for each in led) else 0
+            if stuck_for >= _PATIENCE:
+                raise _alone(broker_id, led)
+            wait.see(left, partial(_explain, view, picture, broker_id))
+
+
+def _explain(view: View, picture: Picture, broker_id: int) -> str:
+    """Why a broker still leads."""
+    led = picture.led_by(broker_id)
+    heirless = [each.name for each in led if not _has_heir(picture, each, broker_id)]
+    others = [each.name for each in led if each.name not in heirless]
+    reasons = why_nobody_decides(view, picture)
+    if others:
+        reasons.append(f"nobody has elected another leader for {list_names(others)}")
+    if heirless:
+        reasons.append(f"nobody else has {list_names(heirless)} in sync")
+    return "; ".join(reasons)
 
 
 def _has_heir(picture: Picture, partition: Partition, broker_id: int) -> bool:
@@ -128,7 +158,7 @@ def _has_heir(picture: Picture, partition: Partition, broker_id: int) -> bool:
 
 
 def _alone(broker_id: int, led: Sequence[Partition]) -> CommandError:
-    names = ", ".join(each.name for each in led[:3]) + (", …" if len(led) > 3 else "")
+    names = list_names([each.name for each in led])
     return CommandError(
         f"broker {broker_id} is drained and still leads {len(led)} partitions that nobody else has in sync: {names}; "
         "wait for others to be in sync, or give them more replicas ('penstock cluster reassign --plan')"
@@ -152,7 +182,8 @@ Examples:
 @server_options
 def decommission(broker_id: int, manner: Manner, server: Server) -> int | None:
     with View(server) as view:
-        return _empty(view, broker_id, lambda layout: evacuate(layout, broker_id), "decommission", manner)
+        again = f"penstock cluster decommission {broker_id}"
+        return _empty(view, broker_id, lambda layout: evacuate(layout, broker_id), again, manner)
 
 
 @click.command(
@@ -173,11 +204,12 @@ Examples:
 def replace(old: int, new: int, manner: Manner, server: Server) -> int | None:
     with View(server) as view:
         view.fetch(sizes=False).broker(new)
-        return _empty(view, old, lambda layout: substitute(layout, old, new), "replace", manner)
+        again = f"penstock cluster replace {old} {new}"
+        return _empty(view, old, lambda layout: substitute(layout, old, new), again, manner)
 
 
-def _empty(view: View, broker_id: int, plan: Callable[[Layout], list[Move]], verb: str, manner: Manner) -> int | None:
-    """Cordon a broker, move all it holds as planned, and forget it when it is stopped."""
+def _empty(view: View, broker_id: int, plan: Callable[[Layout], list[Move]], again: str, manner: Manner) -> int | None:
+    """Cordon a broker, move all it holds as planned, and forget it when it is stopped; `again` goes on with that."""
     picture = view.fetch()
     picture.broker(broker_id)
     _check_alone(picture, broker_id)
@@ -194,11 +226,11 @@ def _empty(view: View, broker_id: int, plan: Callable[[Layout], list[Move]], ver
         if picture.brokers[broker_id].cordon != DRAINED:
             alter_config(view, broker_id, {CORDON: CORDONED})
         became = _move_off(view, broker_id, plan, manner)
-        if became == "empty":
-            _forget(view, broker_id, verb)
+        if became == "empty" and (manner.wait or not _is_up(view.fetch(sizes=False), broker_id)):
+            _forget(view, broker_id, again, manner.patience)
             became = "forgotten"
     outcome = {**format_outcome(layout, moves, manner, agreed=agreed), "broker": broker_id, "status": became}
-    show(outcome, manner.output, lambda: click.echo(_say(broker_id, became, verb, len(moves))))
+    show(outcome, manner.output, lambda: click.echo(_say(broker_id, became, again, len(moves))))
     return None
 
 
@@ -228,31 +260,34 @@ def _move_off(view: View, broker_id: int, plan: Callable[[Layout], list[Move]], 
             return "started"
         under_way = {each.place: 0 for each in held if each.is_moving}
         if under_way:
-            wait_for_moves(view, under_way, f"emptying broker {broker_id}")
+            wait_for_moves(view, under_way, f"emptying broker {broker_id}", manner.patience)
 
 
-def _forget(view: View, broker_id: int, verb: str) -> None:
-    again = f"'penstock cluster {verb} {broker_id}" + (" NEW'" if verb == "replace" else "'")
+def _forget(view: View, broker_id: int, again: str, patience: Patience) -> None:
     told = False
-    with _ending(f"broker {broker_id} is empty and still known; stop it, then {again} again has it forgotten"):
-        while True:
-            picture = try_again(lambda: view.fetch(sizes=False))
-            if picture is not None:
-                found = picture.brokers.get(broker_id)
-                if found is None or not found.is_up:
-                    break
-                if not told:
-                    note(f"broker {broker_id} is empty: stop it now; it is forgotten when it is gone")
-                    told = True
-            time.sleep(POLL_S)
+    stays = f"broker {broker_id} is empty and still known; stop it, then '{again}' has it forgotten"
+    with _ending(stays):
+        for picture in patience.wait(f"forgetting broker {broker_id}", stays).pictures(lambda: view.fetch(sizes=False)):
+            if not _is_up(picture, broker_id):
+                break
+            if not told:
+                note(f"broker {broker_id} is empty: stop it now; it is forgotten when it is gone")
+                told = True
     unregister(view, broker_id)
 
 
-def _say(broker_id: int, became: str, verb: str, moved: int) -> str:
+def _is_up(picture: Picture, broker_id: int) -> bool:
+    found = picture.brokers.get(broker_id)
+    return found is not None and found.is_up
+
+
+def _say(broker_id: int, became: str, again: str, moved: int) -> str:
     if became == "forgotten":
         return f"broker {broker_id} is forgotten; {moved:,} partitions were moved"
+    if became == "empty":
+        return f"broker {broker_id} is empty; stop it, then '{again}' has it forgotten"
     if became == "started":
-        return f"moves of {moved:,} partitions have begun; 'penstock cluster {verb}' again goes on when they are done"
+        return f"moves of {moved:,} partitions have begun; '{again}' goes on when they are done"
     return f"{moved:,} partitions would move off broker {broker_id}"
 
 
@@ -277,7 +312,21 @@ Examples:
   penstock cluster config --broker 3
   penstock cluster config --set log.retention.ms=86400000
   penstock cluster config --broker 3 --set follower.replication.throttled.rate=50000000
-  penstock cluster config --broker 3 --unset follower.replication.throttled.rate""",
+  penstock cluster config --broker 3 --unset follower.replication.throttled.rate
+
+\b
+What can be set for one broker, and all but penstock.cordon for all of them:
+  penstock.cordon, follower.replication.throttled.rate; without effect, for Kafka's tools:
+  leader.replication.throttled.rate, replica.alter.log.dirs.io.max.bytes.per.second
+
+\b
+For all of them, the defaults of topics that do not say otherwise:
+  compression.type, log.cleaner.delete.retention.ms, log.cleaner.max.compaction.lag.ms,
+  log.cleaner.min.cleanable.ratio, log.cleaner.min.compaction.lag.ms, log.cleanup.policy, log.flush,
+  log.flush.interval.messages, log.flush.interval.ms, log.index.interval.bytes, log.index.size.max.bytes,
+  log.message.timestamp.after.max.ms, log.message.timestamp.before.max.ms, log.message.timestamp.type,
+  log.preallocate, log.retention.bytes, log.retention.ms, log.roll.jitter.ms, log.roll.ms, log.segment.bytes,
+  log.segment.delete.delay.ms, message.max.bytes, min.insync.replicas, unclean.leader.election.enable""",
 )
 @click.option("--broker", "broker_ids", metavar="ID,ID...", type=BrokerIds(), help="These brokers; else all of them.")
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Set it; may be repeated.")

@@ -45,7 +45,7 @@ def _alter(view: View, targets: Mapping[Place, list[int] | None]) -> Refusals:
         told = view.cluster.ask(
             None,
             "alter_partition_reassignments",
-            timeout=int(view.server.timeout_s * 1000),
+            timeout=view.server_timeout_ms,
             allow_replication_factor_change=True,
             topics=topics,
         )
@@ -67,7 +67,7 @@ def elect(view: View, places: Iterable[Place] | None, *, unclean: bool = False) 
         "elect_leaders",
         election_type=_UNCLEAN if unclean else _PREFERRED,
         topic_partitions=asked,
-        timeout=int(view.server.timeout_s * 1000),
+        timeout=view.server_timeout_ms,
     )
     wire.check(told.error_code, "leaders cannot be elected")
     done: list[Place] = []

@@ -1,18 +1,19 @@
 """Carrying out a plan: show it, ask, start the moves, wait for them, see that they arrived."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import click
 
 from penstock.cli.cluster_changes import alter_config, check_refusals, start_moves
+from penstock.cli.cluster_patience import GaveUp, Patience, patience_option
 from penstock.cli.cluster_plan import check_room, format_plan, print_plan, summarize, warn
 from penstock.cli.cluster_progress import wait_for_moves
 from penstock.cli.cluster_view import THROTTLE, Picture, View
 from penstock.cli.consent import confirm
-from penstock.cli.failure import CommandError
+from penstock.cli.failure import USAGE, CommandError
 from penstock.cli.output import note
 from penstock.cluster.plans import Layout, Move
 
@@ -64,10 +65,11 @@ class Manner:
     throttle: int | None = None
     wait: bool = True
     output: str = "table"
+    patience: Patience = field(default_factory=Patience)
 
 
 def manner_options(command: F) -> F:
-    """Adds --dry-run, --throttle, --no-wait, --yes and --output; the command gets them as one `manner: Manner`."""
+    """Adds --dry-run, --throttle, --no-wait, --wait-at-most, --yes and --output, as one `manner: Manner`."""
     import functools
 
     from penstock.cli.consent import yes_option
@@ -81,13 +83,24 @@ def manner_options(command: F) -> F:
         help="Bytes a second that each broker copies at most, such as 50MB; lifted when all has arrived.",
     )
     @click.option("--no-wait", is_flag=True, help="Return when the moves have begun.")
+    @patience_option
     @yes_option
     @output_option
     @functools.wraps(command)
     def with_manner(
-        *args: Any, dry_run: bool, throttle: int | None, no_wait: bool, yes: bool, output: str, **kwargs: Any
+        *args: Any,
+        dry_run: bool,
+        throttle: int | None,
+        no_wait: bool,
+        most_s: float | None,
+        yes: bool,
+        output: str,
+        **kwargs: Any,
     ) -> Any:
-        return command(*args, manner=Manner(dry_run, yes, throttle, not no_wait, output), **kwargs)
+        if no_wait and most_s is not None:
+            raise CommandError("--no-wait waits for nothing; leave out --wait-at-most", code=USAGE)
+        manner = Manner(dry_run, yes, throttle, not no_wait, output, Patience(most_s))
+        return command(*args, manner=manner, **kwargs)
 
     return with_manner  # type: ignore[return-value]  # the wrapper takes what click hands it
 
@@ -98,7 +111,7 @@ def propose(picture: Picture, layout: Layout, moves: Sequence[Move], question: s
         print_plan(layout, moves)
         click.echo()
     warn(picture, moves)
-    check_room(layout, moves)
+    check_room(picture, layout, moves)
     if manner.dry_run:
         return False
     return manner.yes or confirm(f"{question} ({summarize(moves)})?", "nothing was moved")
@@ -106,40 +119,69 @@ def propose(picture: Picture, layout: Layout, moves: Sequence[Move], question: s
 
 def carry_out(view: View, moves: Sequence[Move], label: str, manner: Manner) -> None:
     """Start moves and, unless the manner says otherwise, wait until they have arrived. Raises `CommandError`."""
-    targets = sorted({broker_id for move in moves for broker_id in move.adding})
-    with _throttled(view, targets if manner.throttle else [], manner):
+    with _throttled(view, moves, manner):
         refused = start_moves(view, moves)
         started = [move for move in moves if move.place not in refused]
         if manner.wait and started:
-            wait_for_moves(view, {move.place: move.copied_bytes for move in started}, label)
+            wait_for_moves(view, {move.place: move.copied_bytes for move in started}, label, manner.patience)
     check_refusals(refused, f"{len(refused)} of {len(moves)} partitions cannot be moved")
     if manner.wait:
         _check_arrived(view.fetch(sizes=False), started)
 
 
 @contextmanager
-def _throttled(view: View, targets: Sequence[int], manner: Manner) -> Iterator[None]:
-    """Slow down whoever copies; afterwards all is as it was, unless nobody waited for the end."""
+def _throttled(view: View, moves: Sequence[Move], manner: Manner) -> Iterator[None]:
+    """Slow down whoever copies; afterwards all is as it was, unless something is on its way still, or may be."""
+    targets = sorted({broker_id for move in moves for broker_id in move.adding}) if manner.throttle else []
     before = {each: view.ask_config(each).get(THROTTLE) for each in targets}
-    for broker_id in targets:
-        alter_config(view, broker_id, {THROTTLE: str(manner.throttle)})
     try:
+        for broker_id in targets:
+            alter_config(view, broker_id, {THROTTLE: str(manner.throttle)})
         yield
-        is_over = manner.wait
-    except KeyboardInterrupt:
-        _tell_throttle(targets)
+    except (KeyboardInterrupt, GaveUp):
+        _tell_throttle(before)
         raise
-    if is_over:
-        for broker_id, rate in before.items():
-            alter_config(view, broker_id, {THROTTLE: rate})
+    except CommandError:
+        if before and _is_still(view, moves):
+            with suppress(CommandError):
+                _lift_throttle(view, before)
+        else:
+            _tell_throttle(before)
+        raise
+    if manner.wait:
+        _lift_throttle(view, before)
     else:
-        _tell_throttle(targets)
+        _tell_throttle(before)
 
 
-def _tell_throttle(targets: Sequence[int]) -> None:
-    if targets:
-        listed = ",".join(map(str, targets))
-        note(f"the throttle stays; when all is done: 'penstock cluster config --broker {listed} --unset {THROTTLE}'")
+def _is_still(view: View, moves: Sequence[Move]) -> bool:
+    """Whether none of them is on its way; without a picture nobody knows."""
+    places = {move.place for move in moves}
+    try:
+        return not any(each.place in places for each in view.fetch(sizes=False).moving)
+    except CommandError:
+        return False
+
+
+def _lift_throttle(view: View, before: Mapping[int, str | None]) -> None:
+    """Raises `CommandError` when all were tried and those that keep it are named."""
+    kept: dict[int, str | None] = {}
+    failure = None
+    for broker_id, rate in before.items():
+        try:
+            alter_config(view, broker_id, {THROTTLE: rate})
+        except CommandError as error:
+            kept[broker_id], failure = rate, error
+    _tell_throttle(kept)
+    if failure is not None:
+        raise failure
+
+
+def _tell_throttle(before: Mapping[int, str | None]) -> None:
+    for rate in dict.fromkeys(before.values()):
+        listed = ",".join(str(each) for each, had in before.items() if had == rate)
+        change = f"--unset {THROTTLE}" if rate is None else f"--set {THROTTLE}={rate}"
+        note(f"the throttle stays; when all is done: 'penstock cluster config --broker {listed} {change}'")
 
 
 def _check_arrived(picture: Picture, moves: Sequence[Move]) -> None:

@@ -1,6 +1,7 @@
 """What is wrong with a cluster, by its picture, and the command that helps."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from penstock.cli.cluster_view import NOBODY, THROTTLE, Partition, Picture
@@ -36,7 +37,17 @@ def problems(picture: Picture) -> list[Finding]:
 
 
 def blockers(picture: Picture, broker_id: int) -> list[Finding]:
-    """Why a broker should not be stopped now: which partitions would not go on without it."""
+    """Why a broker should not be stopped now: which partitions would not go on without it, or that it stays away."""
+    return [*_nobody_in_charge(picture), *_stranded(picture, broker_id)]
+
+
+def outages(picture: Picture, broker_id: int) -> list[Finding]:
+    """What would not go on without a broker even when all others are in sync: nothing to wait for."""
+    whole = tuple(replace(each, isr=each.expected) for each in picture.partitions)
+    return _stranded(replace(picture, partitions=whole), broker_id)
+
+
+def _stranded(picture: Picture, broker_id: int) -> list[Finding]:
     alone = [each for each in picture.held_by(broker_id) if set(each.isr) <= {broker_id}]
     short = [
         each
@@ -55,8 +66,21 @@ def blockers(picture: Picture, broker_id: int) -> list[Finding]:
     return found
 
 
-def _problems(picture: Picture) -> list[Finding]:
+def _nobody_in_charge(picture: Picture) -> list[Finding]:
     found = []
+    if not picture.store_answers:
+        text = "the metadata store (etcd) does not answer: nothing can be changed, and a broker that stops cannot start"
+        step = "start it, or see in the brokers' logs why they do not reach it; stop no broker until then"
+        found.append(_finding("store-away", text, step))
+    if picture.controller == NOBODY:
+        text = "there is no controller, so nobody elects leaders"
+        step = "it passes by itself within seconds where the metadata store answers; else see the brokers' logs"
+        found.append(_finding("no-controller", text, step))
+    return found
+
+
+def _problems(picture: Picture) -> list[Finding]:
+    found = _nobody_in_charge(picture)
     leaderless = [each for each in picture.partitions if each.leader == NOBODY]
     if leaderless:
         away = sorted({replica for each in leaderless for replica in each.replicas if not _is_up(picture, replica)})

@@ -10,7 +10,7 @@ from penstock.cli.cluster_changes import elect as ask_elect
 from penstock.cli.cluster_execution import BrokerIds, Manner, carry_out, format_outcome, manner_options, propose
 from penstock.cli.cluster_load import measure as measure_load
 from penstock.cli.cluster_load import with_load
-from penstock.cli.cluster_plan import make_layout, print_loads, read_plan, summarize
+from penstock.cli.cluster_plan import Written, check_replication, make_layout, print_loads, read_plan, summarize
 from penstock.cli.cluster_progress import format_moves, measure, print_moves, wait_for_moves
 from penstock.cli.cluster_view import NOBODY, Partition, Picture, Place, View
 from penstock.cli.connection import Server, TopicName, server_options
@@ -51,6 +51,7 @@ topics_option = click.option(
     epilog="""\b
 FILE is what Kafka's kafka-reassign-partitions takes, or what --dry-run -o json prints here; - is standard input:
   {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 3]}]}
+With "old_replicas" beside them it is refused where others hold the partition by now.
 
 \b
 Examples:
@@ -64,6 +65,7 @@ Examples:
 @topics_option
 @click.option("--to", "broker_ids", metavar="ID,ID...", type=BrokerIds(), help="Brokers that shall hold them.")
 @click.option("--plan", "file", metavar="FILE", help="Do what a file says.")
+@click.option("--fewer-replicas", is_flag=True, help="The file may give partitions fewer replicas than they have.")
 @click.option("--status", "only_status", is_flag=True, help="Show how far partitions on their way are.")
 @click.option("--cancel", is_flag=True, help="Take moves back, of all topics or those named.")
 @watch_option
@@ -73,6 +75,7 @@ def reassign(
     words: tuple[str, ...],
     broker_ids: tuple[int, ...] | None,
     file: str | None,
+    fewer_replicas: bool,
     only_status: bool,
     cancel: bool,
     interval_s: float | None,
@@ -86,20 +89,23 @@ def reassign(
         raise CommandError("--watch goes with --status", code=USAGE)
     if broker_ids is not None and not names:
         raise CommandError("--to needs --topics", code=USAGE)
+    if fewer_replicas and file is None:
+        raise CommandError("--fewer-replicas goes with --plan", code=USAGE)
     with View(server) as view:
         if only_status:
             answer(server, interval_s, manner.output, lambda _: _progress(view, names), print_moves)
             return None
         if cancel:
             return _cancel(view, names, manner)
-        written = read_plan(file) if file is not None else {}
+        written = read_plan(file) if file is not None else Written({}, {})
         picture = view.fetch()
         layout = make_layout(picture)
         if broker_ids is not None:
             _check_still(picture.of_topics(names))
             moves = to_brokers(layout, [each.place for each in picture.of_topics(names)], broker_ids)
         else:
-            moves = replace_all(layout, written)
+            moves = replace_all(layout, written.targets, written.old)
+            check_replication(moves, may_fall=fewer_replicas, dry_run=manner.dry_run)
         return _move(view, picture, layout, moves, "Move them", "moving", manner)
 
 
@@ -146,7 +152,9 @@ def _cancel(view: View, names: Sequence[str], manner: Manner) -> int | None:
             return FAILED
         check_refusals(cancel_moves(view, [each.place for each in moving]), "moves cannot be taken back")
         if manner.wait:
-            wait_for_moves(view, dict.fromkeys((each.place for each in moving), 0), "taking back")
+            places = dict.fromkeys((each.place for each in moving), 0)
+            otherwise = "brokers go on taking them back: 'penstock cluster reassign --status'"
+            wait_for_moves(view, places, "taking back", manner.patience, otherwise)
     now = {each.place: each for each in view.fetch(sizes=False).partitions}
     late = [each for each in moving if not manner.dry_run and _has_arrived(now.get(each.place), each)]
     back = [each for each in moving if each not in late]

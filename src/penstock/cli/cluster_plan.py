@@ -5,18 +5,29 @@ the other; ours has a few more keys, which theirs ignore.
 """
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
+from penstock.cli.cluster_progress import left_to_copy
 from penstock.cli.cluster_view import Picture, Place
 from penstock.cli.failure import USAGE, CommandError
 from penstock.cli.output import format_bytes, note, print_table
 from penstock.cluster.plans import Broker, Held, Layout, Move
 
 _SHOWN: Final = 20
+_KEPT_FREE: Final = 0.05
+"""Of a disk, whatever moves to it: what is written meanwhile needs room as well."""
+
+
+class Written(NamedTuple):
+    """What a file says: who shall hold partitions and, where it says so, who held them when it was written."""
+
+    targets: dict[Place, list[int]]
+    old: dict[Place, list[int]]
 
 
 def make_layout(picture: Picture) -> Layout:
@@ -29,8 +40,11 @@ def make_layout(picture: Picture) -> Layout:
     return Layout(brokers, held)
 
 
-def read_plan(path: str) -> dict[Place, list[int]]:
-    """Kafka's file: `{"version": 1, "partitions": [{"topic", "partition", "replicas"}]}`. Raises `CommandError`."""
+def read_plan(path: str) -> Written:
+    """Kafka's file: `{"version": 1, "partitions": [{"topic", "partition", "replicas"}]}`; ours has `old_replicas` too.
+
+    Raises `CommandError`.
+    """
     import orjson
 
     try:
@@ -45,13 +59,15 @@ def read_plan(path: str) -> dict[Place, list[int]]:
         raise CommandError(f"{path}: expected {{'version': 1, 'partitions': [...]}}", code=USAGE)
     if read.get("version", 1) != 1:
         raise CommandError(f"{path}: version {read['version']} of a plan is unknown; 1 is known", code=USAGE)
-    targets: dict[Place, list[int]] = {}
+    written = Written({}, {})
     for number, each in enumerate(listed):
         place, replicas = _read_entry(path, number, each)
-        if place in targets:
+        if place in written.targets:
             raise CommandError(f"{path}: {place[0]}-{place[1]} is there twice", code=USAGE)
-        targets[place] = replicas
-    return targets
+        written.targets[place] = replicas
+        if each.get("old_replicas") is not None:
+            written.old[place] = _check_ids(path, place, each["old_replicas"])
+    return written
 
 
 def _read_entry(path: str, number: int, each: Any) -> tuple[Place, list[int]]:
@@ -60,9 +76,13 @@ def _read_entry(path: str, number: int, each: Any) -> tuple[Place, list[int]]:
     )
     if not isinstance(topic, str) or not isinstance(index, int) or not isinstance(replicas, list):
         raise CommandError(f"{path}: entry {number} needs topic, partition and replicas", code=USAGE)
-    if not all(type(replica) is int for replica in replicas):
-        raise CommandError(f"{path}: replicas of {topic}-{index} are no broker ids: {replicas}", code=USAGE)
-    return (topic, index), replicas
+    return (topic, index), _check_ids(path, (topic, index), replicas)
+
+
+def _check_ids(path: str, place: Place, replicas: Any) -> list[int]:
+    if not isinstance(replicas, list) or not all(type(replica) is int for replica in replicas):
+        raise CommandError(f"{path}: replicas of {place[0]}-{place[1]} are no broker ids: {replicas}", code=USAGE)
+    return replicas
 
 
 def format_plan(layout: Layout, moves: Sequence[Move]) -> dict[str, Any]:
@@ -158,17 +178,40 @@ def summarize(moves: Sequence[Move]) -> str:
     return f"{count}, {format_bytes(copied)} to copy" if any(move.adding for move in moves) else f"{count}, no copying"
 
 
-def check_room(layout: Layout, moves: Sequence[Move]) -> None:
-    """Raise `CommandError` where a disk has no room for what would be copied to it."""
-    before, after = layout.loads(), layout.after(moves).loads()
-    for broker_id, broker in layout.brokers.items():
-        more = after[broker_id].size_bytes - before[broker_id].size_bytes
-        free = broker.disk_bytes - broker.used_bytes
-        if broker.disk_bytes and more > free:
+def check_room(picture: Picture, layout: Layout, moves: Sequence[Move]) -> None:
+    """Raise `CommandError` where a disk has no room for what would be copied to it.
+
+    What leaves a broker counts for nothing: it goes when the copies are there.
+    """
+    added: Counter[int] = Counter()
+    for move in moves:
+        added.update(dict.fromkeys(move.adding, move.size_bytes))
+    coming = left_to_copy(picture)
+    for broker_id, more in added.items():
+        broker = layout.brokers.get(broker_id)
+        if broker is None or not broker.disk_bytes or not more:
+            continue
+        free, kept = broker.disk_bytes - broker.used_bytes, int(broker.disk_bytes * _KEPT_FREE)
+        if more + coming[broker_id] > free - kept:
+            under_way = f", beside {format_bytes(coming[broker_id])} of moves under way" if coming[broker_id] else ""
             raise CommandError(
-                f"the disk of broker {broker_id} has {format_bytes(free)} left, and {format_bytes(more)} would be "
-                "copied to it; start another broker, shorten retention, or move less ('penstock cluster reassign')"
+                f"the disk of broker {broker_id} has {format_bytes(free)} left, {format_bytes(kept)} of it to stay "
+                f"free, and {format_bytes(more)} would be copied to it{under_way}; start another broker, shorten "
+                "retention, or move less ('penstock cluster reassign')"
             )
+
+
+def check_replication(moves: Sequence[Move], *, may_fall: bool, dry_run: bool) -> None:
+    """Say which partitions would have fewer replicas. Raises `CommandError` unless that is meant."""
+    fewer = [move for move in moves if len(move.new) < len(move.old)]
+    if not fewer:
+        return
+    first = fewer[0]
+    told = f"{first.topic}-{first.partition} would have {len(first.new)} replicas instead of {len(first.old)}"
+    told += f", and {len(fewer) - 1:,} partitions more have fewer" if len(fewer) > 1 else ""
+    if not may_fall and not dry_run:
+        raise CommandError(f"{told}; if that is meant, say --fewer-replicas, which --yes does not cover", code=USAGE)
+    note(told)
 
 
 def warn(picture: Picture, moves: Sequence[Move]) -> None:

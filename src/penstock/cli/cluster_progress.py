@@ -5,20 +5,25 @@ Ctrl+C ends the waiting and nothing else: brokers go on with a move whoever watc
 
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import click
 
-from penstock.cli.cluster_view import Partition, Picture, Place, View
-from penstock.cli.failure import UNREACHABLE, CommandError
+from penstock.cli.cluster_patience import Patience
+from penstock.cli.cluster_view import NOBODY, Partition, Picture, Place, View
 from penstock.cli.output import format_bytes, note, print_table
 
-POLL_S: Final = 0.5
 _LINE_EVERY_S: Final = 10.0
 _WIDTH: Final = 20
+GOES_ON: Final = (
+    "the move goes on. How far it is: 'penstock cluster reassign --status --watch'; "
+    "to take it back: 'penstock cluster reassign --cancel'"
+)
 
 
 class Copying(NamedTuple):
@@ -42,6 +47,18 @@ def _measure(picture: Picture, partition: Partition) -> Copying:
         has = broker.sizes.get(partition.place, 0) if broker is not None else 0
         copied += size if broker_id in partition.isr else min(has, size)
     return Copying(partition, copied, size * len(partition.adding))
+
+
+def left_to_copy(picture: Picture) -> Counter[int]:
+    """Bytes that each broker will still get by the moves there are."""
+    left: Counter[int] = Counter()
+    for each in picture.moving:
+        size = picture.size_of(each)
+        for broker_id in each.adding:
+            if broker_id not in each.isr:
+                broker = picture.brokers.get(broker_id)
+                left[broker_id] += max(size - (broker.sizes.get(each.place, 0) if broker is not None else 0), 0)
+    return left
 
 
 def format_moves(moves: Iterable[Copying]) -> list[dict[str, Any]]:
@@ -111,24 +128,54 @@ class Account:
         )
 
 
-def wait_for_moves(view: View, sizes: Mapping[Place, int], label: str) -> None:
-    """Until none of these partitions is on its way any more.
+def wait_for_moves(
+    view: View, sizes: Mapping[Place, int], label: str, patience: Patience | None = None, otherwise: str = GOES_ON
+) -> None:
+    """Until none of these partitions is on its way any more. Raises `GaveUp` when the time is up.
 
     Args:
         sizes: bytes to copy for each of them, as planned.
+        otherwise: what to know when the time is up.
     """
     account = Account(tuple(sizes), dict(sizes), left=len(sizes))
+    wait = (patience or Patience()).wait(label, otherwise)
     with _bar(label) as draw, goes_on():
         waiting_for: set[int] = set()
-        while True:
-            picture = try_again(view.fetch)
-            if picture is not None:
-                account.take({each.partition.place: each for each in measure(picture)})
-                waiting_for = _tell_away(picture, account, waiting_for)
-                draw(account)
-                if not account.left:
-                    return
-            time.sleep(POLL_S)
+        for picture in wait.pictures(view.fetch):
+            account.take({each.partition.place: each for each in measure(picture)})
+            waiting_for = _tell_away(picture, account, waiting_for)
+            draw(account)
+            if not account.left:
+                return
+            wait.see((account.left, account.copied_bytes), partial(_explain, view, picture, account.places))
+
+
+def _explain(view: View, picture: Picture, places: Collection[Place]) -> str:
+    """Why moves get no further, as far as it can be seen."""
+    mine = [each for each in picture.moving if each.place in places]
+    reasons = why_nobody_decides(view, picture)
+    if leaderless := [each.name for each in mine if each.leader == NOBODY]:
+        reasons.append(f"nobody leads {list_names(leaderless)}")
+    targets = sorted({broker_id for each in mine for broker_id in each.adding if broker_id not in each.isr})
+    for broker in (picture.brokers[each] for each in targets):
+        if not broker.is_up:
+            reasons.append(f"broker {broker.id} is not running")
+        elif not broker.answers:
+            reasons.append(f"broker {broker.id} does not answer")
+        elif broker.throttle:
+            reasons.append(f"broker {broker.id} may copy no more than {format_bytes(broker.throttle)} a second")
+    return (
+        "; ".join(reasons) or f"{list_names([each.name for each in mine])} on the way, and the brokers' logs say more"
+    )
+
+
+def why_nobody_decides(view: View, picture: Picture) -> list[str]:
+    reasons = [] if view.does_store_answer() else ["the metadata store does not answer"]
+    return [*reasons, "there is no controller"] if picture.controller == NOBODY else reasons
+
+
+def list_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def _tell_away(picture: Picture, account: Account, told: set[int]) -> set[int]:
@@ -145,26 +192,13 @@ def _tell_away(picture: Picture, account: Account, told: set[int]) -> set[int]:
     return away
 
 
-def try_again(ask: Callable[[], Picture]) -> Picture | None:
-    """A picture; None where brokers that go and come are the reason that there is none now."""
-    try:
-        return ask()
-    except CommandError as error:
-        if error.code != UNREACHABLE:
-            raise
-        return None
-
-
 @contextmanager
 def goes_on() -> Iterator[None]:
     """Says, after Ctrl+C, that a move does not end with the command that started it."""
     try:
         yield
     except KeyboardInterrupt:
-        note(
-            "\nthe move goes on. How far it is: 'penstock cluster reassign --status --watch'; "
-            "to take it back: 'penstock cluster reassign --cancel'"
-        )
+        note(f"\n{GOES_ON}")
         raise
 
 

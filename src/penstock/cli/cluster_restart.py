@@ -1,7 +1,8 @@
 """`penstock cluster restart`: one broker after the other, the next only when the cluster is whole again.
 
-That a broker has really been away shows in the leader epochs of what it led: every hand-over raises them. A command
-that returns before it has stopped anything therefore does not pass for a restart.
+That a broker has really been away shows in the leader epochs of what it led: every hand-over raises them. One that led
+nothing has to be seen away, or out of sync; so pictures are taken while the command runs, too. A command that returns
+before it has stopped anything therefore does not pass for a restart.
 """
 
 import shlex
@@ -9,36 +10,40 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import click
 
 from penstock.cli.cluster_changes import elect
 from penstock.cli.cluster_execution import BrokerIds
-from penstock.cli.cluster_health import problems
-from penstock.cli.cluster_progress import POLL_S, try_again
-from penstock.cli.cluster_view import DRAINED, Broker, Partition, Picture, View
+from penstock.cli.cluster_health import blockers, outages, problems
+from penstock.cli.cluster_patience import POLL_S, try_again
+from penstock.cli.cluster_view import DRAINED, Broker, Picture, View
 from penstock.cli.connection import Server, server_options
 from penstock.cli.consent import confirm, yes_option
 from penstock.cli.failure import FAILED, USAGE, CommandError
 from penstock.cli.output import note, output_option, print_table, show
 
 _GATE_S: Final = 300.0
+_LOOK_EVERY_S: Final = 0.5
+"""While the command runs."""
 
 
 @click.command(
     "restart",
     short_help="Restart one broker after the other.",
     help="""Restart brokers one after the other, for new settings or a new version. Before each: the cluster is healthy
-    ('check'). Then the command runs. After each: the broker was away and is back, everything is in sync, and it leads
-    again what it should. The first thing that goes wrong ends it, with what is left to do.
+    ('check'), and every partition goes on without it. Then the command runs. After each: the broker was away and is
+    back, everything is in sync, and it leads again what it should. The first thing that goes wrong ends it, with what
+    is left to do.
 
     In COMMAND, {id}, {host}, {port} and {rack} stand for the broker's own. It runs here, without a shell; what it
-    prints goes to standard error.""",
+    prints goes to standard error. It may take as long as --gate says.""",
     epilog="""\b
 Examples:
-  penstock cluster restart --command 'systemctl restart penstock@{id}'
-  penstock cluster restart --command 'ssh {host} systemctl restart penstock' --brokers 1,2,3 --yes
+  penstock cluster restart --command 'ssh {host} systemctl restart penstock@{id}'
+  penstock cluster restart --command 'ssh {host} systemctl restart penstock@{id}' --brokers 1,2,3 --yes
   penstock cluster restart --command 'kubectl delete pod penstock-{id}' --gate 600""",
 )
 @click.option("--command", "words", metavar="COMMAND", required=True, help="What restarts one broker.")
@@ -52,7 +57,12 @@ Examples:
     type=click.FloatRange(1, 86_400),
     default=_GATE_S,
     show_default=True,
-    help="How long the cluster may take to be whole, before and after each.",
+    help="How long the cluster may take to be whole, before and after each, and COMMAND to end.",
+)
+@click.option(
+    "--yes-stop-writes",
+    is_flag=True,
+    help="Do not ask whether partitions may refuse writes, or have no leader, while a broker is away.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would run, and run nothing.")
 @yes_option
@@ -62,6 +72,7 @@ def restart(
     words: str,
     broker_ids: tuple[int, ...] | None,
     gate_s: float,
+    yes_stop_writes: bool,
     dry_run: bool,
     yes: bool,
     output: str,
@@ -73,14 +84,33 @@ def restart(
         plan = [{"broker": each.id, "command": shlex.join(_command(words, each))} for each in brokers]
         if output == "table":
             print_table([list(row.values()) for row in plan], ["broker", "command"])
+        stops = [finding.text for each in brokers for finding in outages(picture, each.id)]
+        for text in stops:
+            note(text)
+        done: list[int] = []
+        fields: dict[str, Any] = {"dry_run": dry_run, "restarted": done, "plan": plan}
         if not dry_run:
+            if stops and not yes_stop_writes and not _agree_to_stop(yes):
+                return FAILED
             if not yes and not confirm(f"Restart {len(brokers)} brokers, one after the other?", "nothing was done"):
                 return FAILED
-            _restart_all(view, brokers, words, gate_s)
-    done = "would be restarted" if dry_run else "restarted"
-    fields: dict[str, Any] = {"dry_run": dry_run, "restarted": [] if dry_run else [each.id for each in brokers]}
-    show({**fields, "plan": plan}, output, lambda: click.echo(f"{len(brokers)} brokers {done}"))
+            try:
+                _restart_all(view, brokers, words, gate_s, done, may_stop=bool(stops))
+            except (CommandError, KeyboardInterrupt):
+                show(fields, output, lambda: None)
+                raise
+    says = "would be restarted" if dry_run else "restarted"
+    show(fields, output, lambda: click.echo(f"{len(brokers)} brokers {says}"))
     return None
+
+
+def _agree_to_stop(yes: bool) -> bool:
+    if yes:
+        told = (
+            "partitions would refuse writes meanwhile, which --yes does not cover: give them more replicas, or a lower"
+        )
+        raise CommandError(f"{told} min.insync.replicas, or say --yes-stop-writes", code=USAGE)
+    return confirm("They will refuse writes, or reads as well, meanwhile. Go on?", "nothing was done")
 
 
 def _choose(picture: Picture, broker_ids: Sequence[int] | None) -> list[Broker]:
@@ -110,37 +140,45 @@ def _fill(word: str, fields: dict[str, str]) -> str:
     return word
 
 
-def _restart_all(view: View, brokers: Sequence[Broker], words: str, gate_s: float) -> None:
+def _restart_all(
+    view: View, brokers: Sequence[Broker], words: str, gate_s: float, done: list[int], *, may_stop: bool
+) -> None:
+    """`done` gets each that is back."""
     for at, broker in enumerate(brokers):
         left = ",".join(str(each.id) for each in brokers[at:])
         try:
-            _restart_one(view, broker, words, gate_s)
+            _restart_one(view, broker, words, gate_s, may_stop=may_stop)
         except CommandError as error:
             raise CommandError(f"{error}; when that is mended, go on with --brokers {left}", code=error.code) from None
         except KeyboardInterrupt:
             note(f"\nbroker {broker.id} may be restarting; to go on: --brokers {left}")
             raise
+        done.append(broker.id)
 
 
-def _restart_one(view: View, broker: Broker, words: str, gate_s: float) -> None:
-    before = _wait(view, gate_s, f"before broker {broker.id} is restarted", _why_unhealthy)
-    led = {each.place: each for each in before.led_by(broker.id)}
+def _restart_one(view: View, broker: Broker, words: str, gate_s: float, *, may_stop: bool) -> None:
+    def why_wait(picture: Picture) -> str:
+        found = [*problems(picture), *([] if may_stop else blockers(picture, broker.id))]
+        return "; ".join(dict.fromkeys(each.text for each in found))
+
+    before = _wait(view, gate_s, f"before broker {broker.id} is restarted", why_wait)
+    absence = Absence(before, broker.id)
     note(f"broker {broker.id}: restarting")
     began = time.monotonic()
-    command = _command(words, broker)
-    try:
-        code = subprocess.run(command, stdout=sys.stderr, check=False).returncode  # noqa: S603 - the operator's own
-    except OSError as error:
-        raise CommandError(f"{command[0]} cannot be run: {error.strerror}", code=USAGE) from None
-    if code:
-        raise CommandError(f"{shlex.join(command)} ended with {code}")
-    seen_away: list[bool] = []
+
+    def look() -> None:
+        with suppress(CommandError):  # whatever a broker says that is about to end, the command goes on
+            absence.see(view.fetch(sizes=False))
+
+    _run(_command(words, broker), gate_s, look)
 
     def why_not(picture: Picture) -> str:
-        if _was_away(picture, broker.id, led):
-            seen_away.append(True)
-        if led and not seen_away:
+        absence.see(picture)
+        if not absence.is_proven:
             return f"broker {broker.id} was not away since the command ran"
+        found = picture.brokers.get(broker.id)
+        if found is None or not found.is_up:
+            return f"broker {broker.id} is not back"
         return _why_unhealthy(picture)
 
     _wait(view, gate_s, f"after broker {broker.id} was restarted", why_not)
@@ -150,11 +188,50 @@ def _restart_one(view: View, broker: Broker, words: str, gate_s: float) -> None:
     note(f"broker {broker.id}: back and in sync after {time.monotonic() - began:.1f} s")
 
 
-def _was_away(picture: Picture, broker_id: int, led: dict[tuple[str, int], Partition]) -> bool:
-    found = picture.brokers.get(broker_id)
-    if found is None or not found.is_up:
-        return True
-    return any(each.place in led and each.epoch > led[each.place].epoch for each in picture.partitions)
+def _run(command: Sequence[str], limit_s: float, look: Callable[[], None]) -> None:
+    """Run the operator's command, and look at the cluster every so often. Raises `CommandError`."""
+    deadline = time.monotonic() + limit_s
+    try:
+        process = subprocess.Popen(command, stdout=sys.stderr)  # noqa: S603 - the operator's own
+    except OSError as error:
+        raise CommandError(f"{command[0]} cannot be run: {error.strerror}", code=USAGE) from None
+    with process:
+        try:
+            while (code := _code_within(process, min(_LOOK_EVERY_S, limit_s))) is None:
+                if time.monotonic() >= deadline:
+                    raise CommandError(f"{shlex.join(command)} did not end within {limit_s:g} s")
+                look()
+        except BaseException:
+            process.kill()
+            raise
+    if code:
+        raise CommandError(f"{shlex.join(command)} ended with {code}")
+
+
+def _code_within(process: "subprocess.Popen[bytes]", seconds: float) -> int | None:
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+class Absence:
+    """Whether a broker was away, by pictures since the one before it was restarted."""
+
+    def __init__(self, before: Picture, broker_id: int) -> None:
+        self._broker_id = broker_id
+        self._led = {each.place: each.epoch for each in before.led_by(broker_id)}
+        self.is_proven = not before.held_by(broker_id)
+
+    def see(self, picture: Picture) -> None:
+        found = picture.brokers.get(self._broker_id)
+        if found is None or not found.is_up:
+            self.is_proven = True
+        elif self._led:
+            self.is_proven |= any(each.epoch > self._led.get(each.place, each.epoch) for each in picture.partitions)
+        else:
+            held = [each for each in picture.held_by(self._broker_id) if not each.is_moving]
+            self.is_proven |= any(self._broker_id not in each.isr for each in held)
 
 
 def _why_unhealthy(picture: Picture) -> str:
@@ -171,10 +248,14 @@ def _lead_again(view: View, picture: Picture, broker_id: int) -> str:
         for each in picture.partitions
         if each.replicas[0] == broker_id and each.leader != broker_id and not each.is_moving
     ]
-    if strayed:
-        elect(view, [each.place for each in strayed])
-        return f"{len(strayed)} partitions that broker {broker_id} should lead are led by others"
-    return ""
+    if not strayed:
+        return ""
+    told = f"{len(strayed)} partitions that broker {broker_id} should lead are led by others"
+    try:
+        _, refused = elect(view, [each.place for each in strayed])
+    except CommandError as error:  # brokers come and go meanwhile; the next picture tries again
+        return f"{told}: {error}"
+    return f"{told}: {next(iter(refused.values()))}" if refused else told
 
 
 def _wait(view: View, gate_s: float, when: str, why_not: Callable[[Picture], str]) -> Picture:
@@ -182,7 +263,7 @@ def _wait(view: View, gate_s: float, when: str, why_not: Callable[[Picture], str
     deadline = time.monotonic() + gate_s
     reason = "no broker answers"
     while True:
-        picture = try_again(lambda: view.fetch())
+        picture = try_again(lambda: view.fetch(store=True))
         if picture is not None:
             reason = why_not(picture)
             if not reason:

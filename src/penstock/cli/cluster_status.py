@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from penstock.cli.cluster_health import Finding, blockers, examine
-from penstock.cli.cluster_progress import POLL_S, try_again
+from penstock.cli.cluster_patience import POLL_S, try_again
 from penstock.cli.cluster_view import NOBODY, Partition, Picture, View
 from penstock.cli.connection import Server, server_options
 from penstock.cli.failure import FAILED
@@ -33,7 +33,7 @@ Examples:
 @server_options
 def status(interval_s: float | None, output: str, server: Server) -> None:
     with View(server) as view:
-        answer(server, interval_s, output, lambda _: format_status(view.fetch()), print_status)
+        answer(server, interval_s, output, lambda _: format_status(view.fetch(store=True)), print_status)
 
 
 @click.command(
@@ -83,7 +83,8 @@ def topics(troubled: bool, interval_s: float | None, output: str, server: Server
     "check",
     short_help="Exit 0 if the cluster is healthy, 1 if not.",
     help="""Say whether the cluster is healthy: every broker that holds something is there and answers, every partition
-    has its leader and all its replicas in sync. Moves, cordons and drained brokers are no harm.
+    has its leader and all its replicas in sync, there is a controller, and the metadata store answers. Moves, cordons
+    and drained brokers are no harm.
 
     The exit code is 0 if it is, 1 if not, 3 if no broker answers. It is the gate for scripts and probes, and the one
     that 'restart' goes by.""",
@@ -113,8 +114,12 @@ Examples:
 def check(wait_s: float, stopping: int | None, output: str, server: Server) -> int:
     deadline = time.monotonic() + wait_s
     with View(server) as view:
+
+        def look() -> Picture:
+            return view.fetch(store=True)
+
         while True:
-            picture = try_again(view.fetch) if time.monotonic() < deadline else view.fetch()
+            picture = try_again(look) if time.monotonic() < deadline else look()
             found = _find(picture, stopping) if picture is not None else None
             if found == [] or (found is not None and time.monotonic() >= deadline):
                 break
@@ -148,6 +153,7 @@ def format_status(picture: Picture) -> dict[str, Any]:
     return {
         "cluster": picture.cluster_id,
         "controller": picture.controller,
+        "store_answers": picture.store_answers,
         "healthy": not any(each.is_problem for each in found),
         "brokers": format_brokers(picture),
         "partitions": {"total": len(picture.partitions), **_count(picture.partitions)},
@@ -163,6 +169,7 @@ def format_brokers(picture: Picture) -> list[dict[str, Any]]:
             "port": each.port or None,
             "rack": each.rack,
             "up": each.is_up,
+            "answers": each.answers,
             "controller": each.id == picture.controller and each.is_up,
             "leaders": len(picture.led_by(each.id)),
             "replicas": len(picture.held_by(each.id)),
@@ -220,7 +227,8 @@ def print_status(status: Mapping[str, Any]) -> None:
     up = sum(broker["up"] for broker in status["brokers"])
     click.echo(
         f"cluster {status['cluster']}: {verdict} · {up} of {len(status['brokers'])} brokers up · "
-        f"{count['total']:,} partition{'' if count['total'] == 1 else 's'} · controller {status['controller']}"
+        f"{count['total']:,} partition{'' if count['total'] == 1 else 's'} · "
+        f"controller {'none' if status['controller'] == NOBODY else status['controller']}"
     )
     print_brokers(status["brokers"])
     for finding in sorted(status["findings"], key=lambda each: not each["problem"]):
@@ -240,7 +248,7 @@ def print_brokers(rows: list[dict[str, Any]]) -> None:
             f"{row['broker']}{'*' if row['controller'] else ''}",
             f"{row['host']}:{row['port']}" if row["host"] else None,
             row["rack"],
-            "up" if row["up"] else "DOWN",
+            "DOWN" if not row["up"] else "up" if row["answers"] else "SILENT",
             row["leaders"],
             row["replicas"],
             None if row["bytes"] is None else format_bytes(row["bytes"]),

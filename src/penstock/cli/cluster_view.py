@@ -19,9 +19,14 @@ CORDON: Final = "penstock.cordon"
 CORDONED, DRAINED = "cordoned", "drained"
 THROTTLE: Final = "follower.replication.throttled.rate"
 TOPIC, BROKER = 2, 4  # Kafka's kinds of settings
+STORE_WITHIN_S: Final = 5.0
+"""A broker gives the metadata store 3 seconds."""
 SET_FOR_BROKER, SET_FOR_ALL = 2, 3  # where a value comes from: set at run time
 _MIN_ISR: Final = "min.insync.replicas"
 _AT_ONCE: Final = 1000
+_SERVER_SHARE: Final = 0.8
+"""Of the time for an answer, what a broker may take: it shall give up before we do and ask another one as well."""
+_STORE_AWAY: Final = "LEADER_NOT_AVAILABLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +107,17 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
+    """
+    Attributes:
+        controller: NOBODY while there is none.
+        store_answers: whether the metadata store does; True where nobody asked.
+    """
+
     cluster_id: str
     controller: int
     brokers: Mapping[int, Broker]
     partitions: tuple[Partition, ...]
+    store_answers: bool = True
 
     @property
     def moving(self) -> list[Partition]:
@@ -151,10 +163,16 @@ class View:
     def __exit__(self, *args: object) -> None:
         self.cluster.__exit__(*args)
 
-    def fetch(self, *, sizes: bool = True) -> Picture:
+    @property
+    def server_timeout_ms(self) -> int:
+        """What a request says that its broker may take."""
+        return int(self.server.timeout_s * _SERVER_SHARE * 1000)
+
+    def fetch(self, *, sizes: bool = True, store: bool = False) -> Picture:
         """
         Args:
             sizes: ask every broker for its bytes and its disk as well.
+            store: see whether the metadata store answers; all else is told from what brokers have in memory.
         """
         told = self._ask_cluster()
         partitions = self._ask_partitions()
@@ -169,7 +187,22 @@ class View:
         self.cluster.learn((each.host, each.port) for each in brokers.values() if each.is_up)
         settings = self._ask_settings(brokers)
         full = {each: self._complete(broker, settings.get(each, {}), sizes) for each, broker in sorted(brokers.items())}
-        return Picture(told.cluster_id, told.controller_id, full, tuple(partitions))
+        answers = not store or self.does_store_answer()
+        return Picture(told.cluster_id, told.controller_id, full, tuple(partitions), answers)
+
+    def does_store_answer(self) -> bool:
+        """Whether brokers reach the metadata store; True as well where there is none, or we may not know.
+
+        A change of nothing that is only checked has a broker read the store.
+        """
+        resource = {"resource_type": BROKER, "resource_name": "", "configs": []}
+        try:
+            told = self.cluster.ask_briefly(
+                STORE_WITHIN_S, "incremental_alter_configs", resources=[resource], validate_only=True
+            )
+        except CommandError as error:
+            return error.code != UNREACHABLE
+        return all(wire.error_name(each.error_code) != _STORE_AWAY for each in told.responses)
 
     def _ask_cluster(self) -> Any:
         told = self.cluster.ask(None, "describe_cluster", include_fenced_brokers=True, endpoint_type=1)
@@ -211,8 +244,7 @@ class View:
         ]
 
     def _ask_moves(self) -> dict[Place, tuple[tuple[int, ...], tuple[int, ...]]]:
-        timeout_ms = int(self.server.timeout_s * 1000)
-        told = self.cluster.ask(None, "list_partition_reassignments", timeout=timeout_ms, topics=None)
+        told = self.cluster.ask(None, "list_partition_reassignments", timeout=self.server_timeout_ms, topics=None)
         wire.check(told.error_code, "partitions on their way", told.error_message)
         return {
             (topic.name, each.partition_index): (tuple(each.adding_replicas), tuple(each.removing_replicas))

@@ -5,7 +5,7 @@ Everything else goes through librdkafka (docs/adr/0007).
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -37,8 +37,10 @@ class Cluster:
         """
         self._server = server
         self._settings = Settings(server.address, timeout_s=server.timeout_s, client_id="penstock-cli")
-        self._open: dict[Address, Connection] = {}
+        self._open: dict[tuple[Address, float], Connection] = {}
         self._learned: list[Address] = []
+        self._last: Address | None = None
+        self._failed_at: dict[Address, float] = {}
         if any_security:
             try:
                 self._settings = replace(self._settings, security=parse_security(server.properties))
@@ -93,26 +95,43 @@ class Cluster:
 
     def ask(self, address: Address | None, api: str, **values: Any) -> "Message":
         """Ask one broker, or without an address any of those the server was named with."""
+        return self._ask(address, api, values, self._server.timeout_s)
+
+    def ask_briefly(self, within_s: float, api: str, **values: Any) -> "Message":
+        """Ask any broker, each for no longer than this, nor than the server's timeout."""
+        return self._ask(None, api, values, min(within_s, self._server.timeout_s))
+
+    def _ask(self, address: Address | None, api: str, values: Mapping[str, Any], timeout_s: float) -> "Message":
         reasons = []
         places = [split_address(word.strip()) for word in self._server.address.split(",")]
-        for place in dict.fromkeys([*places, *self._learned]) if address is None else [address]:
+        for place in self._in_order([*places, *self._learned]) if address is None else [address]:
             try:
-                return self._connect(place).call(api, **values)
+                answer = self._connect(place, timeout_s).call(api, **values)
             except errors.Unreachable as error:
+                self._failed_at[place] = time.monotonic()
                 late = isinstance(error.__cause__, TimeoutError)
                 reasons += [] if late else [each.reason for each in error.failures]
             except errors.ClientError as error:
                 raise CommandError(str(error)) from None
-        told = ", ".join(dict.fromkeys(reasons))
+            else:
+                self._failed_at.pop(place, None)
+                self._last = place if address is None else self._last
+                return answer
+        told = ", ".join(dict.fromkeys(reasons)) or f"no answer within {timeout_s:g} s"
         if address is None or address in places:
             raise self._server.unreachable(told)
         named = f"no broker at {address[0]}:{address[1]}, which the server named"
-        raise CommandError(f"{named}: {told or f'no answer within {self._server.timeout_s:g} s'}", code=UNREACHABLE)
+        raise CommandError(f"{named}: {told}", code=UNREACHABLE)
 
-    def _connect(self, place: Address) -> Connection:
-        found = self._open.get(place)
+    def _in_order(self, places: Iterable[Address]) -> list[Address]:
+        """The one that answered last first; those that did not answer at the end, as each costs a whole timeout."""
+        return sorted(dict.fromkeys(places), key=lambda each: (self._failed_at.get(each, 0.0), each != self._last))
+
+    def _connect(self, place: Address, timeout_s: float) -> Connection:
+        found = self._open.get((place, timeout_s))
         if found is None or not found.usable:
-            found = self._open[place] = Connection(self._settings, place)
+            settings = replace(self._settings, timeout_s=timeout_s)
+            found = self._open[place, timeout_s] = Connection(settings, place)
         return found
 
 

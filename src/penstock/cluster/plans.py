@@ -179,12 +179,18 @@ def to_brokers(layout: Layout, places: Iterable[Place], broker_ids: Sequence[int
     return moves
 
 
-def replace_all(layout: Layout, targets: Mapping[Place, Sequence[int]]) -> list[Move]:
+def replace_all(
+    layout: Layout, targets: Mapping[Place, Sequence[int]], old: Mapping[Place, Sequence[int]] | None = None
+) -> list[Move]:
     """Moves as somebody wrote them down; those that change nothing are left out.
 
+    Args:
+        old: who held partitions when it was written down, for those of which that is known.
+
     Raises:
-        PenstockError: UNKNOWN_TOPIC, INVALID_ASSIGNMENT.
+        PenstockError: UNKNOWN_TOPIC; INVALID_ASSIGNMENT: also for a partition that others hold by now than it says.
     """
+    known = old or {}
     moves = []
     for place, target in targets.items():
         name, held = f"{place[0]}-{place[1]}", layout.partitions.get(place)
@@ -195,8 +201,15 @@ def replace_all(layout: Layout, targets: Mapping[Place, Sequence[int]]) -> list[
         fresh = [replica for replica in target if replica not in held.replicas]
         if unfit := [each for each in fresh if each not in layout.takers()]:
             raise _not_taking(layout, unfit)
-        if tuple(target) != held.replicas:
-            moves.append(Move(*place, held.replicas, tuple(target), held.size_bytes))
+        if tuple(target) == held.replicas:
+            continue
+        if place in known and tuple(known[place]) != held.replicas:
+            raise PenstockError(
+                Code.INVALID_ASSIGNMENT,
+                f"{name} is on {_listed(held.replicas)} by now, and was on {_listed(known[place])} when it was planned",
+                help="make the plan anew",
+            )
+        moves.append(Move(*place, held.replicas, tuple(target), held.size_bytes))
     return moves
 
 

@@ -52,6 +52,8 @@ class Stage:
         self.deeds: list[tuple[Any, ...]] = []
         self.settings: dict[int | None, dict[str, str]] = {}
         self.refused: dict[Place, str] = {}
+        self.unelected: dict[Place, str] = {}
+        self.store_answers = True
 
     def fetch(self, **_: Any) -> Picture:
         return self.pictures.pop(0) if len(self.pictures) > 1 else self.pictures[0]
@@ -64,10 +66,10 @@ Staged = Callable[..., Stage]
 def staged(monkeypatch: pytest.MonkeyPatch) -> Staged:
     """Has commands see pictures instead of a server."""
     monkeypatch.setenv("PENSTOCK_SERVER", ADDRESS)
-    monkeypatch.setattr("penstock.cli.cluster_progress.POLL_S", 0.0)
-    monkeypatch.setattr("penstock.cli.cluster_brokers.POLL_S", 0.0)
+    monkeypatch.setattr("penstock.cli.cluster_patience.POLL_S", 0.0)
     monkeypatch.setattr("penstock.cli.cluster_restart.POLL_S", 0.0)
     monkeypatch.setattr("penstock.cli.cluster_status.POLL_S", 0.0)
+    monkeypatch.setattr("penstock.cli.cluster_restart._LOOK_EVERY_S", 60.0)
 
     def stage(*pictures: Picture) -> Stage:
         made = Stage(pictures)
@@ -80,6 +82,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Staged:
             return noted
 
         monkeypatch.setattr(View, "fetch", lambda _, **values: made.fetch(**values))
+        monkeypatch.setattr(View, "does_store_answer", lambda _: made.store_answers)
         monkeypatch.setattr(View, "ask_config", lambda _, each: made.settings.get(each, {}))
         monkeypatch.setattr(
             "penstock.cli.cluster_execution.start_moves",
@@ -90,7 +93,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Staged:
         monkeypatch.setattr("penstock.cli.cluster_brokers.unregister", note("forget"))
         monkeypatch.setattr("penstock.cli.cluster_moves.cancel_moves", note("cancel", dict))
         for name in ("cluster_moves.ask_elect", "cluster_brokers.elect", "cluster_restart.elect"):
-            monkeypatch.setattr(f"penstock.cli.{name}", note("elect", lambda: ([], {})))
+            monkeypatch.setattr(f"penstock.cli.{name}", note("elect", lambda: ([], made.unelected)))
         monkeypatch.setattr("penstock.cli.watch.Server.admin", lambda _: object())
         return made
 

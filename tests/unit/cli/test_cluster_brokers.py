@@ -1,15 +1,23 @@
 """`penstock cluster cordon`, `drain`, `decommission`, `replace`, `config`, `restart`: in order, and never too early."""
 
 import json
+import re
+import shlex
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock.cli.cluster_view import CORDON
+from penstock.cli.cluster_view import CORDON, Picture
+from penstock.cli.failure import CommandError
 from penstock.cli.main import main
+from penstock.cluster import broker_settings
 
 from .cluster_pictures import Staged, broker, partition, picture, staged
+from .test_lean_start import modules_after
 
 __all__ = ["staged"]
 
@@ -58,6 +66,62 @@ def test_a_drain_taken_back_hands_back_what_the_broker_should_lead(staged: Stage
     stage = staged(led_by_2, FULL)
     assert main(["cluster", "drain", "4", "--undo"]) == 0
     assert stage.deeds == [("set", 4, {CORDON: None}), ("elect", [("t", 0)])]
+
+
+def test_a_drain_taken_back_tells_what_is_not_handed_back(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    stage = staged(picture(BROKERS, partition("t", 0, [4, 2, 3], leader=2)))
+    stage.unelected = {("t", 0): "broker 4 cannot lead t-0"}
+    assert main(["cluster", "drain", "4", "--undo"]) == 1
+    told = capsys.readouterr()
+    assert told.out == "broker 4 leads 0 partitions again\n"
+    assert "does not lead 1 partitions: t-0: broker 4 cannot lead t-0" in told.err
+
+
+def test_a_drain_taken_back_of_a_broker_that_is_down(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    staged(picture([*BROKERS[:3], broker(4, is_up=False)], partition("t", 0, [4, 2, 3], leader=2, isr=(2, 3))))
+    assert main(["cluster", "drain", "4", "--undo"]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "broker 4 may lead again, and is not running" in told.err
+
+
+def test_a_drain_taken_back_before_the_broker_is_in_sync(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    staged(picture(BROKERS, partition("t", 0, [4, 2, 3], leader=2, isr=(2, 3))))
+    assert main(["cluster", "drain", "4", "--undo", "-o", "json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["not_in_sync"] == 1
+    assert "not in sync yet for t-0" in told.err
+
+
+def test_drain_gives_up_on_a_partition_whose_heir_nobody_elects(
+    staged: Staged, capsys: pytest.CaptureFixture[str]
+) -> None:
+    staged(replace(FULL, controller=-1))
+    assert main(["cluster", "drain", "4", "--wait-at-most", "0"]) == 1
+    err = capsys.readouterr().err
+    assert "there is no controller; nobody has elected another leader for t-0" in err
+    assert "broker 4 stays drained; 'penstock cluster drain 4 --undo' takes it back" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "again"), [(["decommission", "4"], "decommission 4"), (["replace", "4", "1"], "replace 4 1")]
+)
+def test_who_does_not_wait_is_told_how_to_go_on(
+    words: list[str], again: str, staged: Staged, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = staged(FULL)
+    assert main(["cluster", *words, "--yes", "--no-wait"]) == 0
+    assert capsys.readouterr().out.endswith(f"have begun; 'penstock cluster {again}' goes on when they are done\n")
+    stage = staged(EMPTIED)
+    assert main(["cluster", *words, "--yes", "--no-wait"]) == 0
+    told = f"broker 4 is empty; stop it, then 'penstock cluster {again}' has it forgotten\n"
+    assert capsys.readouterr().out == told
+    assert "forget" not in [deed[0] for deed in stage.deeds]
+    assert main(["cluster", *words, "--yes", "--wait-at-most", "0"]) == 1
+    assert told.rstrip().removeprefix("broker 4 is empty; ") in capsys.readouterr().err
+    stage = staged(STOPPED)
+    assert main(["cluster", *words, "--yes", "--no-wait"]) == 0
+    assert "forget" in [deed[0] for deed in stage.deeds]
 
 
 def test_decommission_cordons_moves_waits_for_the_stop_and_forgets(
@@ -123,12 +187,25 @@ def test_settings_of_some_brokers_and_of_all(staged: Staged, capsys: pytest.Capt
     assert main(["cluster", "config", "--set", "a=1", "--unset", "a"]) == 2
 
 
+def test_help_names_every_setting_that_can_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "config", "--help"]) == 0
+    _, _, told = capsys.readouterr().out.partition("What can be set")
+    named = {word for word in re.split(r"[\s,;:]+", told) if "." in word}
+    assert named == broker_settings.NAMES
+
+
+def test_help_does_not_load_the_broker() -> None:
+    modules = modules_after("from penstock.cli.main import main; main(['cluster', 'config', '--help'])")
+    assert not modules & {"penstock.cluster.broker_settings", "penstock.cluster.image", "penstock.engine.topic_config"}
+
+
 # --- rolling restarts
 
 UP = [broker(1), broker(2)]
-WHOLE = picture(UP, partition("t", 0, [1, 2]), partition("t", 1, [2, 1]))
-LED_ELSEWHERE = picture(UP, partition("t", 0, [1, 2], leader=2, epoch=2), partition("t", 1, [2, 1]))
-BACK = picture(UP, partition("t", 0, [1, 2], epoch=3), partition("t", 1, [2, 1]))
+SECOND = partition("t", 1, [2, 1], min_isr=1)
+WHOLE = picture(UP, partition("t", 0, [1, 2], min_isr=1), SECOND)
+LED_ELSEWHERE = picture(UP, partition("t", 0, [1, 2], leader=2, epoch=2, min_isr=1), SECOND)
+BACK = picture(UP, partition("t", 0, [1, 2], epoch=3, min_isr=1), SECOND)
 
 
 def noting(file: Path) -> str:
@@ -192,3 +269,118 @@ def test_the_controller_comes_last_and_places_are_filled_in(staged: Staged, caps
         "     2  ssh b penstock@2 r2:9002",
         "     1  ssh b penstock@1 r1:9001",
     ]
+
+
+AWAY = [broker(1, is_up=False), broker(2)]
+DRAINED = [broker(1, cordon="drained"), broker(2)]
+LEADS_NOTHING = picture(DRAINED, partition("t", 0, [1, 2], leader=2, min_isr=1))
+HOLDS_NOTHING = picture(UP, partition("t", 0, [2], min_isr=1))
+
+
+def restart(tmp_path: Path, *words: str) -> list[str]:
+    return ["cluster", "restart", "--command", noting(tmp_path / "x"), "--brokers", "1", "--yes", *words]
+
+
+def test_a_broker_that_leads_nothing_has_to_be_seen_away(
+    staged: Staged, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    staged(LEADS_NOTHING)
+    assert main(restart(tmp_path, "--gate", "1")) == 1
+    assert "broker 1 was not away since the command ran" in capfd.readouterr().err
+    out_of_sync = picture(DRAINED, partition("t", 0, [1, 2], leader=2, isr=(2,), min_isr=1))
+    for seen in (out_of_sync, replace(LEADS_NOTHING, brokers={each.id: each for each in AWAY})):
+        staged(LEADS_NOTHING, LEADS_NOTHING, seen, LEADS_NOTHING)
+        assert main(restart(tmp_path)) == 0
+
+
+def test_a_broker_that_holds_nothing_has_to_be_there(staged: Staged, tmp_path: Path) -> None:
+    staged(HOLDS_NOTHING)
+    assert main(restart(tmp_path)) == 0
+    staged(HOLDS_NOTHING, HOLDS_NOTHING, replace(HOLDS_NOTHING, brokers={each.id: each for each in AWAY}))
+    assert main(restart(tmp_path, "--gate", "1")) == 1
+
+
+def test_a_broker_is_seen_away_while_the_command_runs(
+    staged: Staged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = staged(LEADS_NOTHING)
+    monkeypatch.setattr("penstock.cli.cluster_restart._LOOK_EVERY_S", 0.01)
+    away = replace(LEADS_NOTHING, brokers={each.id: each for each in AWAY})
+    done = tmp_path / "done"
+    refusals = [CommandError("the server gave no proper answer")]
+
+    def fetch(*, sizes: bool = True, **_: Any) -> Picture:
+        if not sizes and started.exists():
+            if refusals:
+                raise refusals.pop()
+            done.touch()
+            return away
+        return LEADS_NOTHING
+
+    started = tmp_path / "started"
+    stage.fetch = fetch  # type: ignore[method-assign]
+    program = (
+        "import pathlib, time; pathlib.Path({!r}).touch()\nwhile not pathlib.Path({!r}).exists(): time.sleep(0.01)"
+    )
+    words = shlex.join([sys.executable, "-c", program.format(str(started), str(done))])
+    assert main(["cluster", "restart", "--command", words, "--brokers", "1", "--yes", "--gate", "30"]) == 0
+
+
+def test_a_command_that_does_not_end(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    staged(WHOLE)
+    monkeypatch.setattr("penstock.cli.cluster_restart._LOOK_EVERY_S", 0.01)
+    begun = time.monotonic()
+    assert main(["cluster", "restart", "--command", "sleep 60", "--brokers", "2", "--yes", "--gate", "1"]) == 1
+    assert "sleep 60 did not end within 1 s" in capfd.readouterr().err
+    assert time.monotonic() - begun < 30
+
+
+def test_an_election_that_fails_is_tried_again(staged: Staged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [CommandError("no server", code=3), CommandError("leaders cannot be elected")]
+    stage = staged(WHOLE, WHOLE, LED_ELSEWHERE)
+
+    def elect(*_: Any) -> tuple[list[Any], dict[Any, str]]:
+        if failures:
+            raise failures.pop()
+        stage.pictures[:] = [BACK]
+        return [], {}
+
+    monkeypatch.setattr("penstock.cli.cluster_restart.elect", elect)
+    assert main(restart(tmp_path)) == 0
+    assert failures == []
+
+
+def test_nothing_is_restarted_while_the_store_is_away(
+    staged: Staged, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    staged(replace(WHOLE, store_answers=False))
+    assert main(restart(tmp_path, "--gate", "1")) == 1
+    assert "the metadata store (etcd) does not answer" in capfd.readouterr().err
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_restart_that_stops_writes_wants_a_word_of_its_own(
+    staged: Staged, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def strict(**values: Any) -> Picture:
+        return picture(UP, partition("t", 0, [1, 2], **values))
+
+    staged(strict())
+    assert main(restart(tmp_path)) == 2
+    told = capfd.readouterr().err
+    assert "1 partition would be below min.insync.replicas without broker 1: t-0" in told
+    assert "--yes-stop-writes" in told
+    assert not (tmp_path / "x").exists()
+    staged(strict(), strict(), strict(leader=2, epoch=2), strict(epoch=3))
+    assert main(restart(tmp_path, "--yes-stop-writes")) == 0
+
+
+def test_scripts_learn_who_was_restarted_before_it_failed(
+    staged: Staged, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    staged(WHOLE, WHOLE, LED_ELSEWHERE, BACK)
+    words = ["--brokers", "1,2", "--yes", "--gate", "1", "-o", "json"]
+    assert main(["cluster", "restart", "--command", noting(tmp_path / "x"), *words]) == 1
+    assert json.loads(capfd.readouterr().out)["restarted"] == [1]

@@ -1,6 +1,7 @@
 """`penstock cluster reassign`, `balance`, `elect`: plans are shown first, asked for, carried out and followed."""
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,14 @@ import click
 import pytest
 
 from penstock.cli.cluster_execution import BrokerIds, Rate
-from penstock.cli.cluster_plan import read_plan
-from penstock.cli.cluster_progress import draw_bar, measure, wait_for_moves
+from penstock.cli.cluster_patience import GaveUp, Patience
+from penstock.cli.cluster_plan import check_room, make_layout, read_plan
+from penstock.cli.cluster_progress import draw_bar, left_to_copy, measure, wait_for_moves
 from penstock.cli.cluster_view import THROTTLE, Picture, View
 from penstock.cli.connection import Server
 from penstock.cli.failure import CommandError
 from penstock.cli.main import main
+from penstock.cluster.plans import Move
 
 from .cluster_pictures import ADDRESS, Staged, broker, partition, picture, staged
 
@@ -54,7 +57,9 @@ def test_a_dry_run_prints_what_a_plan_file_takes(
     file = tmp_path / "plan.json"
     file.write_text(capsys.readouterr().out)
     assert stage.deeds == []
-    assert read_plan(str(file)) == {("t", 0): [3, 2, 4], ("t", 1): [2, 3, 4]}
+    written = read_plan(str(file))
+    assert written.targets == {("t", 0): [3, 2, 4], ("t", 1): [2, 3, 4]}
+    assert written.old == {("t", 0): [1, 2, 3], ("t", 1): [2, 3, 1]}
 
 
 def test_a_throttle_is_set_for_who_copies_and_lifted_when_all_has_arrived(
@@ -71,6 +76,52 @@ def test_a_throttle_is_set_for_who_copies_and_lifted_when_all_has_arrived(
         ("set", 4, {THROTTLE: "7"}),
     ]
     assert json.loads(capsys.readouterr().out)["status"] == "moved"
+
+
+THROTTLED = ["cluster", "reassign", "--topics", "t", "--to", "2,3,4", "--throttle", "1k", "--yes"]
+
+
+def test_a_throttle_is_lifted_when_nothing_could_be_moved(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = staged(HERE)
+    monkeypatch.setattr("penstock.cli.cluster_execution.start_moves", refuse)
+    assert main(THROTTLED) == 1
+    assert stage.deeds == [("set", 4, {THROTTLE: "1000"}), ("set", 4, {THROTTLE: None})]
+    assert "the throttle stays" not in capsys.readouterr().err
+
+
+def test_a_throttle_stays_and_is_told_where_something_is_on_its_way(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = staged(HERE, ON_THE_WAY)
+    stage.settings[4] = {THROTTLE: "7"}
+    monkeypatch.setattr("penstock.cli.cluster_execution.wait_for_moves", refuse)
+    assert main(THROTTLED) == 1
+    assert [deed[0] for deed in stage.deeds] == ["set", "move"]
+    assert f"config --broker 4 --set {THROTTLE}=7" in capsys.readouterr().err
+
+
+def test_a_throttle_that_cannot_be_lifted_is_told_and_the_others_are(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def alter(_: View, broker_id: int, changes: dict[str, str | None]) -> None:
+        asked.append((broker_id, changes[THROTTLE]))
+        if (broker_id, changes[THROTTLE]) == (3, None):
+            raise CommandError("no")
+
+    before = picture(BROKERS, partition("t", 0, [1, 2]))
+    staged(before, picture(BROKERS, partition("t", 0, [3, 4])))
+    monkeypatch.setattr("penstock.cli.cluster_execution.alter_config", alter)
+    assert main(["cluster", "reassign", "--topics", "t", "--to", "3,4", "--throttle", "1k", "--yes"]) == 1
+    assert asked == [(3, "1000"), (4, "1000"), (3, None), (4, None)]
+    assert f"config --broker 3 --unset {THROTTLE}" in capsys.readouterr().err
+
+
+def refuse(*_: Any) -> None:
+    raise CommandError("no")
 
 
 def test_nobody_waits_and_the_throttle_stays(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,8 +151,38 @@ def test_a_move_that_somebody_took_back_is_no_success(staged: Staged, capsys: py
 def test_a_plan_that_does_not_fit_a_disk_is_not_begun(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
     stage = staged(picture([*BROKERS[:3], broker(4, free_bytes=149)], *HERE.partitions, sizes=SIZES))
     assert main(["cluster", "reassign", "--topics", "t", "--to", "2,3,4", "--yes"]) == 1
-    assert "the disk of broker 4 has 149 B left, and 150 B would be copied to it" in capsys.readouterr().err
+    told = "the disk of broker 4 has 149 B left, 50 B of it to stay free, and 150 B would be copied to it"
+    assert told in capsys.readouterr().err
     assert stage.deeds == []
+
+
+@pytest.mark.parametrize(("free_bytes", "fits"), [(200, True), (199, False)])
+def test_a_twentieth_of_a_disk_stays_free(free_bytes: int, fits: bool) -> None:
+    seen = picture([*BROKERS[:3], broker(4, free_bytes=free_bytes)], *HERE.partitions, sizes=SIZES)
+    moves = [Move("t", 0, (1, 2, 3), (4, 2, 3), 100), Move("t", 1, (2, 3, 1), (2, 3, 4), 50)]
+    with nullcontext() if fits else pytest.raises(CommandError):
+        check_room(seen, make_layout(seen), moves)
+
+
+def test_what_leaves_a_disk_makes_no_room_for_what_comes() -> None:
+    brokers = [broker(1, free_bytes=120), *BROKERS[1:]]
+    seen = picture(brokers, partition("t", 0, [1, 2]), partition("t", 1, [3, 4]), sizes={("t", 0): 100, ("t", 1): 100})
+    moves = [Move("t", 0, (1, 2), (3, 2), 100), Move("t", 1, (3, 4), (1, 4), 100)]
+    with pytest.raises(CommandError, match="the disk of broker 1"):
+        check_room(seen, make_layout(seen), moves)
+
+
+def test_what_is_under_way_needs_its_room_as_well() -> None:
+    has = {1: 100, 2: 100, 3: 100, 4: 40}
+    brokers = [
+        broker(each, free_bytes=200 if each == 4 else 900, sizes={("t", 0): size, ("t", 1): 100 * (each < 4)})
+        for each, size in has.items()
+    ]
+    coming = partition("t", 0, [4, 2, 3, 1], isr=(1, 2, 3), leader=1, adding=(4,), removing=(1,))
+    seen = picture(brokers, coming, partition("t", 1, [1, 2, 3]))
+    assert left_to_copy(seen) == {4: 60}
+    with pytest.raises(CommandError, match="100 B would be copied to it, beside 60 B of moves under way"):
+        check_room(seen, make_layout(seen), [Move("t", 1, (1, 2, 3), (4, 2, 3), 100)])
 
 
 @pytest.mark.parametrize(
@@ -113,6 +194,8 @@ def test_a_plan_that_does_not_fit_a_disk_is_not_begun(staged: Staged, capsys: py
         (["--topics", "t", "--to", "1,x"], "'1,x' is no list of broker ids"),
         (["--topics", "t", "--to", "1,1"], "names a broker twice"),
         (["--cancel", "--watch"], "--watch goes with --status"),
+        (["--topics", "t", "--to", "2,3,4", "--fewer-replicas"], "--fewer-replicas goes with --plan"),
+        (["--topics", "t", "--to", "2,3,4", "--no-wait", "--wait-at-most", "5"], "leave out --wait-at-most"),
         (["--topics", "t", "--to", "1,2", "--throttle", "fast"], "'fast' is no number of bytes"),
     ],
 )
@@ -149,6 +232,33 @@ def test_kafka_s_plan_is_carried_out(staged: Staged, tmp_path: Path) -> None:
     assert stage.deeds == [("move", {("t", 0): (4, 2, 3)})]
 
 
+def test_fewer_replicas_want_a_word_of_their_own(
+    staged: Staged, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan"
+    file.write_text('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2]}]}')
+    stage = staged(HERE)
+    words = ["cluster", "reassign", "--plan", str(file), "--no-wait"]
+    assert main([*words, "--yes"]) == 2
+    assert "t-0 would have 2 replicas instead of 3; if that is meant, say --fewer-replicas" in capsys.readouterr().err
+    assert main([*words, "--dry-run"]) == 0
+    assert "t-0 would have 2 replicas instead of 3" in capsys.readouterr().err
+    assert stage.deeds == []
+    assert main([*words, "--yes", "--fewer-replicas"]) == 0
+    assert stage.deeds == [("move", {("t", 0): (1, 2)})]
+
+
+def test_a_plan_made_before_others_moved_is_refused(
+    staged: Staged, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plan"
+    file.write_text(KAFKA.replace('"log_dirs"', '"old_replicas":[1,2,4],"log_dirs"'))
+    stage = staged(HERE)
+    assert main(["cluster", "reassign", "--plan", str(file), "--yes", "--no-wait"]) == 1
+    assert "t-0 is on 1, 2, 3 by now, and was on 1, 2, 4 when it was planned" in capsys.readouterr().err
+    assert stage.deeds == []
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -159,6 +269,7 @@ def test_kafka_s_plan_is_carried_out(staged: Staged, tmp_path: Path) -> None:
         ('{"partitions": [7]}', "entry 0 needs"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": ["a"]}]}', "no broker ids"),
         ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [true]}]}', "no broker ids"),
+        ('{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "old_replicas": 1}]}', "no broker ids"),
         (KAFKA.replace("]}]}", ']},{"topic":"t","partition":0,"replicas":[1]}]}'), "t-0 is there twice"),
     ],
 )
@@ -234,6 +345,49 @@ def test_a_move_to_a_broker_that_is_away_says_what_it_waits_for(
     staged(away, away, THERE)
     wait_for_moves(View(Server(ADDRESS, "a test")), {("t", 0): 100}, "moving")
     assert capsys.readouterr().err == "broker 4 is not running; what moves to it waits until it is\n"
+
+
+def test_a_wait_ends_when_its_time_is_up_and_the_move_goes_on(
+    staged: Staged, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leaderless = partition("t", 0, [4, 2, 3, 1], isr=(1, 2, 3), leader=-1, adding=(4,), removing=(1,))
+    stage = staged(HERE, picture([*BROKERS[:3], broker(4, is_up=False)], leaderless))
+    assert main([*THROTTLED, "--wait-at-most", "0"]) == 1
+    err = capsys.readouterr().err
+    assert "moving: not done after 0 s: nobody leads t-0; broker 4 is not running; the move goes on" in err
+    assert "reassign --status --watch" in err
+    assert [deed[0] for deed in stage.deeds] == ["set", "move"]
+    assert "the throttle stays" in err
+
+
+def test_a_move_that_stands_still_is_told_with_the_reason(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("penstock.cli.cluster_patience.STALL_S", 0.0)
+    stage = staged(*[ON_THE_WAY] * 4, THERE)
+    stage.store_answers = False
+    wait_for_moves(View(Server(ADDRESS, "a test")), {("t", 0): 100}, "moving")
+    assert capsys.readouterr().err == "moving: nothing new for 0 s: the metadata store does not answer\n"
+
+
+def test_brokers_that_do_not_answer_are_told_and_waited_for(
+    staged: Staged, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("penstock.cli.cluster_patience.SILENCE_S", 0.0)
+    silences = [CommandError("no server at b:1", code=3)] * 3
+    stage = staged(THERE)
+
+    def fetch(**_: Any) -> Picture:
+        if silences:
+            raise silences.pop()
+        return THERE
+
+    stage.fetch = fetch  # type: ignore[method-assign]
+    wait_for_moves(View(Server(ADDRESS, "a test")), {("t", 0): 100}, "moving")
+    assert capsys.readouterr().err == "moving: no broker answers for 0 s, trying on: no server at b:1\n"
+    silences += [CommandError("no server at b:1", code=3)]
+    with pytest.raises(GaveUp, match="not done after 0 s: no broker answers; the move goes on"):
+        wait_for_moves(View(Server(ADDRESS, "a test")), {("t", 0): 100}, "moving", Patience(0))
 
 
 def test_moves_are_taken_back_and_those_too_late_are_told(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:

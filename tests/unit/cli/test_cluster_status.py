@@ -1,10 +1,11 @@
 """`penstock cluster status`, `check`, `brokers`, `topics`: what is wrong is found, named, and told by exit codes."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from penstock.cli.cluster_health import blockers, examine, problems
+from penstock.cli.cluster_health import blockers, examine, outages, problems
 from penstock.cli.cluster_view import Partition, Picture
 from penstock.cli.main import main
 
@@ -42,6 +43,8 @@ def test_a_healthy_cluster_has_nothing_to_say() -> None:
             "broker-down",
             "broker 2 is not running; it holds 1 replica",
         ),
+        (replace(picture([broker(1)]), store_answers=False), "store-away", "a broker that stops cannot start"),
+        (replace(picture([broker(1)]), controller=-1), "no-controller", "there is no controller"),
         (picture([broker(1), broker(2, answers=False)]), "broker-silent", "broker 2 does not answer at b:9002"),
         (
             picture(BROKERS, *(partition("t", at, [1, 2, 3], isr=(1, 2)) for at in range(5))),
@@ -102,6 +105,30 @@ def test_whether_a_broker_can_be_stopped() -> None:
     short = picture(BROKERS, partition("t", 0, [1, 2, 3], isr=(1, 2)), partition("u", 0, [1], min_isr=1))
     assert [each.kind for each in blockers(short, 1)] == ["no-leader", "below-min-isr"]
     assert blockers(short, 3) == []
+
+
+def test_no_broker_may_be_stopped_while_nobody_is_in_charge(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    for ill in (replace(WELL, store_answers=False), replace(WELL, controller=-1)):
+        staged(ill)
+        assert main(["cluster", "check", "--stopping", "1"]) == 1
+    assert "etcd" in capsys.readouterr().out
+
+
+def test_what_stops_even_when_all_are_in_sync() -> None:
+    short = picture(BROKERS, partition("t", 0, [1, 2, 3], isr=(1, 2)), partition("u", 0, [1, 2], isr=(1,)))
+    (found,) = outages(short, 1)
+    assert (found.kind, found.text) == (
+        "below-min-isr",
+        "1 partition would be below min.insync.replicas without broker 1: u-0",
+    )
+
+
+def test_a_silent_broker_is_not_called_up(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    staged(picture([broker(1), broker(2, answers=False)]))
+    assert main(["cluster", "brokers"]) == 0
+    assert [line.split()[3] for line in capsys.readouterr().out.splitlines()[1:]] == ["up", "SILENT"]
+    assert main(["cluster", "status", "-o", "json"]) == 0
+    assert [each["answers"] for each in json.loads(capsys.readouterr().out)["brokers"]] == [True, False]
 
 
 def test_check_tells_by_its_exit_code(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,7 @@
 """The cluster as its brokers tell of it, and what is asked of them, over the wire."""
 
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +26,7 @@ class World:
         self.asked: list[Message] = []
         self.address = ("", 0)
         self.closed_port = 0
+        self.alter_code = 0
 
     def scripts(self) -> dict[str, Script]:
         return {
@@ -118,7 +121,7 @@ class World:
         named = [
             {"resource_type": each.resource_type, "resource_name": each.resource_name} for each in request.resources
         ]
-        return {"responses": [{"error_code": 0, "error_message": None, **each} for each in named]}
+        return {"responses": [{"error_code": self.alter_code, "error_message": None, **each} for each in named]}
 
 
 @pytest.fixture
@@ -189,6 +192,46 @@ def test_settings_are_set_and_unset(view: View, world: World) -> None:
         ("a", 0, "1"),
         ("b", 1, None),
     ]
+
+
+LEADER_NOT_AVAILABLE, NOT_ALLOWED_TO_KNOW, NO_CLUSTER = 5, 31, 42
+
+
+@pytest.mark.parametrize(
+    ("code", "answers"), [(0, True), (LEADER_NOT_AVAILABLE, False), (NOT_ALLOWED_TO_KNOW, True), (NO_CLUSTER, True)]
+)
+def test_whether_the_metadata_store_answers(code: int, answers: bool, view: View, world: World) -> None:
+    world.alter_code = code
+    assert view.fetch(sizes=False).store_answers
+    assert world.asked == []
+    assert view.fetch(sizes=False, store=True).store_answers == answers
+    (request,) = world.asked
+    assert request.validate_only
+    assert [(each.resource_type, each.resource_name, each.configs) for each in request.resources] == [(4, "", ())]
+
+
+def test_a_store_that_never_answers_is_not_waited_for(
+    view: View, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.cli.cluster_view.STORE_WITHIN_S", 0.2)
+    blocked = threading.Event()
+
+    def never(_: Message) -> Mapping[str, Any]:
+        blocked.wait(60)
+        return {}
+
+    with scripted_broker(**{**world.scripts(), "incremental_alter_configs": Script(44, 0, 1, never)}) as stuck:
+        with View(Server(stuck.address, "a test", timeout_s=30)) as found:
+            begun = time.monotonic()
+            assert not found.does_store_answer()
+            assert time.monotonic() - begun < 10
+        blocked.set()
+
+
+def test_a_broker_gives_up_before_we_do(view: View, world: World) -> None:
+    start_moves(view, [Move("a", 0, (1,), (2,))])
+    elect(view, None)
+    assert [each.get("timeout") for each in world.asked] == [4000, 4000]
 
 
 def test_other_brokers_are_asked_when_the_one_that_was_named_has_gone(world: World, closed_port: int) -> None:

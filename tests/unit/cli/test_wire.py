@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,6 +14,8 @@ from penstock.cli.connection import Refused, Server
 from penstock.cli.failure import FAILED, UNREACHABLE, USAGE, CommandError
 from penstock.cli.main import main
 from penstock.cli.wire import TRANSACTION, Cluster, check, is_plaintext
+from penstock.client.errors import Failure, Unreachable
+from penstock.client.settings import Settings
 from penstock.testing import EmbeddedBroker
 
 LOADING = 14
@@ -103,6 +106,49 @@ def test_the_next_address_where_one_refuses(closed_port: int) -> None:
     with Cluster(server_at(refusing, refusing)) as neither, pytest.raises(CommandError, match=told) as raised:
         neither.brokers()
     assert raised.value.code == UNREACHABLE
+
+
+def test_an_address_that_swallows_packets_costs_one_timeout(silent_port: int) -> None:
+    silent = f"127.0.0.1:{silent_port}"
+    with scripted_broker(list_transactions=listing()) as broker:
+        with Cluster(server_at(silent, broker.address, timeout_s=0.5)) as cluster:
+            cluster.ask(None, "list_transactions")
+            begun = time.monotonic()
+            for _ in range(3):
+                cluster.ask(None, "list_transactions")
+            assert time.monotonic() - begun < 0.5
+            broker.asked.clear()
+            cluster.__exit__()
+            cluster.ask(None, "list_transactions")
+        assert broker.asked == [("api_versions", 0), ("list_transactions", 1)]
+
+
+def test_the_one_that_failed_last_is_asked_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    away = {"a"}
+
+    def connect(_: Settings, place: tuple[str, int]) -> Any:
+        tried.append(place[0])
+        if place[0] in away:
+            raise Unreachable(Failure(place[0], "refused"))
+        return SimpleNamespace(usable=False, call=lambda api: api, close=lambda: None)
+
+    monkeypatch.setattr("penstock.cli.wire.Connection", connect)
+    with Cluster(server_at("a:1", "b:1", "c:1")) as cluster:
+        for now_away in ({"a"}, {"a"}, {"a", "b"}, {"b", "c"}):
+            away.clear()
+            away |= now_away
+            cluster.ask(None, "list_transactions")
+    assert tried == ["a", "b", "b", "b", "c", "c", "a"]
+
+
+def test_a_brief_question_waits_no_longer_than_it_says(silent_port: int) -> None:
+    begun = time.monotonic()
+    told = r"no answer within 0\.2 s"
+    with Cluster(server_at(f"127.0.0.1:{silent_port}")) as one, pytest.raises(CommandError, match=told) as raised:
+        one.ask_briefly(0.2, "list_transactions")
+    assert raised.value.code == UNREACHABLE
+    assert time.monotonic() - begun < 10
 
 
 def test_a_broker_that_the_server_named_and_nobody_reaches(closed_port: int) -> None:

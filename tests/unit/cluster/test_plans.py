@@ -268,3 +268,12 @@ def test_written_plans_are_checked() -> None:
 def test_a_written_plan_may_change_the_replication() -> None:
     (move,) = replace_all(spread(3, 1), {("t", 0): [1, 2]})
     assert (move.adding, move.removing, move.copied_bytes) == ((2,), (), 10)
+
+
+def test_a_written_plan_is_refused_where_others_hold_the_partition_by_now() -> None:
+    layout = Layout({each: Broker() for each in (1, 2, 3)}, {("t", 0): Held((1, 2)), ("t", 1): Held((2, 3))})
+    targets = {("t", 0): [1, 3], ("t", 1): [2, 3]}
+    with pytest.raises(PenstockError, match="t-0 is on 1, 2 by now, and was on 2, 1 when it was planned"):
+        replace_all(layout, targets, {("t", 0): [2, 1]})
+    (move,) = replace_all(layout, targets, {("t", 0): [1, 2], ("t", 1): [1, 2]})  # t-1 is there already
+    assert move.new == (1, 3)
