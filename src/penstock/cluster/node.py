@@ -178,6 +178,16 @@ class ClusterNode:
         self.roles.look_at_everything()
         self.controller.wake()
 
+    @property
+    def is_isolated(self) -> bool:
+        """Whether what this broker says of the cluster is of no use: it is cut off, or has not joined yet.
+
+        A client of librdkafka's that is told of no broker at all forgets every one it knew, and never finds another.
+        """
+        me = self._engine.node_id
+        has_joined = me in self.image.brokers or me in self.image.departed
+        return self.in_sync.is_isolated or not has_joined
+
     async def is_admitted(self, deadline_s: float) -> bool:
         """Wait until the controller has let this broker in."""
         return await self.watcher.until(lambda: self.image.is_live(self._engine.node_id), deadline_s)

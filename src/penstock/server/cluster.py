@@ -146,7 +146,7 @@ class ClusterMember:
         engine.transactions.other_brokers = BrokerCalls(peers.to, node.is_gone)
         context.image = node.image
         context.operations = node.operations
-        context.is_isolated = lambda: node.in_sync.is_isolated
+        context.is_isolated = lambda: node.is_isolated
         context.broker_lost = node.look_after
         await node.start(listen)
 

@@ -247,3 +247,11 @@ async def test_the_only_replica_that_has_lost_a_segment_serves_the_rest_after_a_
     await trial.until(lambda: trial.cluster.lives[1].engine.topics.partition("one", 0).led is not None)
     again = trial.cluster.lives[1].engine.topics.partition("one", 0)
     assert again.is_damaged and again.opened().end_offset >= 12
+
+
+@trial
+async def test_a_broker_that_has_not_joined_says_nothing_of_the_cluster(trial: Trial) -> None:
+    node = trial.cluster.lives[1].node
+    assert not node.is_isolated
+    del node.image.brokers[1]
+    assert node.is_isolated

@@ -22,7 +22,9 @@ def endpoints(context: Context, *, departed: bool = False) -> list[Endpoint]:
     if context.image is None:
         return [Endpoint(context.node_id, context.host, context.port)]
     brokers = context.image.departed | context.image.brokers if departed else context.image.brokers
-    return [Endpoint(broker.broker_id, broker.host, broker.port, broker.rack) for _, broker in sorted(brokers.items())]
+    told = {each: Endpoint(each, broker.host, broker.port, broker.rack) for each, broker in brokers.items()}
+    told.setdefault(context.node_id, Endpoint(context.node_id, context.host, context.port))  # whoever asks has found it
+    return [told[each] for each in sorted(told)]
 
 
 def endpoint(context: Context, node_id: int) -> Endpoint | None:

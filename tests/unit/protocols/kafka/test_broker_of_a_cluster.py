@@ -201,6 +201,17 @@ def test_metadata_tells_of_all_brokers_and_of_partitions_without_a_leader() -> N
     with_door(body)
 
 
+def test_a_broker_tells_of_itself_whatever_it_knows_of_the_cluster() -> None:
+    async def body(door: Door) -> None:
+        client, _ = await clustered(door)
+        assert door.context.image is not None
+        door.context.image.brokers.clear()
+        told = await client.ask("metadata", 9, topics=[{"name": "t"}], allow_auto_topic_creation=False)
+        assert [(each["node_id"], each["port"]) for each in told["brokers"]] == [(1, door.context.port)]
+
+    with_door(body)
+
+
 def test_what_only_brokers_may_ask_is_refused_to_clients() -> None:
     async def body(door: Door) -> None:
         client, _ = await clustered(door)
