@@ -37,8 +37,9 @@ class Knock(NamedTuple):
     value: str
 
 
-def judge_history(history: History, logs: Mapping[int, PartitionLog]) -> list[Finding]:
-    return [Finding(each.kind, f"partition {each.partition}: {each.text}") for each in history.check(logs)]
+def judge_history(history: History, logs: Mapping[int, PartitionLog], *, trimmed: bool = False) -> list[Finding]:
+    found = history.check(logs, trimmed=trimmed)
+    return [Finding(each.kind, f"partition {each.partition}: {each.text}") for each in found]
 
 
 def judge_epochs(decided: Mapping[int, Sequence[Decision]]) -> list[Finding]:

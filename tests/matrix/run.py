@@ -235,11 +235,12 @@ def _read_from_each(arena: Arena, workload: Workload) -> list[Finding]:
     return findings
 
 
-def judge_all(arena: Arena, workload: Workload, result: Result) -> list[Finding]:
+def judge_all(arena: Arena, workload: Workload, result: Result, *, trimmed: bool = False) -> list[Finding]:
+    """Everything is read and compared. With `trimmed`, retention may have removed the oldest records."""
     topic, partitions = workload.topic, workload.partitions
     bootstrap = arena.cluster.bootstrap
     arena.cluster.wait_whole(topic)
-    findings = judge.judge_history(workload.history, _read(bootstrap, topic, partitions))
+    findings = judge.judge_history(workload.history, _read(bootstrap, topic, partitions), trimmed=trimmed)
     findings += [Finding(judge.SENDS_FAILED, str(error)) for error in workload.failed]
     result.acked += workload.history.acked
     result.unknown += sum(send.outcome is Outcome.UNKNOWN for send in workload.history.sends())

@@ -124,6 +124,7 @@ class ClusterNode:
             followers_moved=lambda partition: self.in_sync.look_at(partition),
             led_no_more=lambda partition: self.in_sync.forget(partition),
             woken=self.watcher.wake,
+            accepts_older=settings.accept_older_store,
         )
         self.in_sync = InSync(
             store,

@@ -7,6 +7,7 @@ epoch on record, no epochs without records) is done for all of them together, th
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
+from dataclasses import replace
 from uuid import UUID
 
 from penstock.cluster import keys
@@ -36,6 +37,7 @@ class Roles:
     followers_moved: told of partitions with a follower that could be in sync.
     led_no_more: told of partitions another broker leads from now on.
     woken: called when topics or roles have changed.
+    accepts_older: the metadata store may be older than the logs here, and an operator has said so.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Roles:
         followers_moved: Callable[[Partition], None],
         led_no_more: Callable[[Partition], None],
         woken: Callable[[], None],
+        accepts_older: bool = False,
     ) -> None:
         self._engine = engine
         self._image = image
@@ -64,6 +67,7 @@ class Roles:
         self._followers_moved = followers_moved
         self._led_no_more = led_no_more
         self._woken = woken
+        self._accepts_older = accepts_older
         self._me = engine.node_id
         self._wake = asyncio.Event()
         self._dirty: set[str] = set()
@@ -329,10 +333,13 @@ class Roles:
         is_so = known is not None and (known.leader, known.leader_epoch) == (state.leader, state.leader_epoch)
         return is_so and self._image.admitted.get(self._me) == self._incarnation()
 
-    def _may_lead(self, partition: Partition, state: PartitionState, log: Log) -> bool:
+    async def _may_lead(self, partition: Partition, state: PartitionState, log: Log) -> bool:
         latest = log.state.epochs.latest
         if latest < state.leader_epoch:
             return True
+        if self._accepts_older:
+            await self._raise_epoch(partition, state, latest + 1)
+            return False
         partition.offline = PenstockError(
             Code.CORRUPT_LOG,
             f"{partition.name} has records of epoch {latest}, the cluster says it is in epoch {state.leader_epoch}",
@@ -340,6 +347,16 @@ class Roles:
         )
         log_.error("partition is offline", partition=partition.name, error=str(partition.offline))
         return False
+
+    async def _raise_epoch(self, partition: Partition, state: PartitionState, epoch: int) -> None:
+        """An operator has taken an older store for good: the epochs that this log has seen are over as well."""
+        key = keys.partition_key(partition.topic_id, partition.index)
+        log_.warning("goes on in a later epoch than the store's", partition=partition.name, epoch=epoch)
+        try:
+            after = replace(state, leader_epoch=epoch)
+            await self._store.transact(expect={key: state.revision}, put={key: after.encode()})
+        except (MetadataConflict, MetadataUnavailable):
+            self._look_again_at(key)
 
     async def _prepare(self, partition: Partition, state: PartitionState) -> Log | None:
         """Take any role but a new leader's, which needs its epoch on record first: then the log to lead with."""
@@ -350,7 +367,7 @@ class Roles:
             partition.use_state(state)
         elif is_leader:
             log = await self._stand_down(partition, state)
-            if log is not None and self._is_latest(partition, state) and self._may_lead(partition, state, log):
+            if log is not None and self._is_latest(partition, state) and await self._may_lead(partition, state, log):
                 return log
         else:
             await self._become_follower(partition, state)
@@ -496,6 +513,8 @@ class Roles:
         await self._disk.run(self._directory.remove_partition, partition.topic, partition.topic_id, partition.index)
         await self._engine.replicas.empty_removed()
         log_.info("removes a replica that has moved away", partition=partition.name, to=list(state.replicas))
+        if (partition.topic_id, partition.index) in self.set_aside:
+            await self._drop_set_aside(partition)
 
     # --- mending
 
@@ -545,12 +564,12 @@ class Roles:
         await self._become_follower(partition, state)
 
     async def _drop_set_aside(self, partition: Partition) -> None:
-        """In sync again: what is left of the damaged replica is not needed any more."""
+        """All who hold the partition are in sync: what is left of a damaged replica is not needed any more."""
         self.set_aside.discard((partition.topic_id, partition.index))
         self._engine.stats.mended_replicas += 1
         await self._disk.run(self._directory.drop_set_aside, partition.topic_id, partition.index)
         await self._engine.replicas.empty_removed()
-        log_.info("a damaged replica is in sync again", partition=partition.name)
+        log_.info("a damaged replica is not needed any more", partition=partition.name)
 
     # --- going
 

@@ -4,13 +4,15 @@ import asyncio
 import gc
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.simulated_broker import produce
-from tests.simulation.cluster import SimulatedBroker, SimulatedCluster, host_of
+from tests.simulation.cluster import SETTINGS, SimulatedBroker, SimulatedCluster, host_of
 
 from penstock.cluster import keys
+from penstock.cluster.node import NodeSettings
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import PartitionState
 from penstock.errors import PenstockError
@@ -24,8 +26,8 @@ SMALL = {"segment.bytes": "1024", "min.insync.replicas": "2"}
 class Trial:
     """Three brokers and a partition of some small sealed segments, led by the first."""
 
-    def __init__(self) -> None:
-        self.cluster = SimulatedCluster(5)
+    def __init__(self, settings: NodeSettings = SETTINGS) -> None:
+        self.cluster = SimulatedCluster(5, settings=settings)
         self.states: list[PartitionState] = []
         self.cluster.etcd.state.on_change = lambda changes: self.states.extend(
             PartitionState.decode(change.value, change.revision)
@@ -86,9 +88,9 @@ class Trial:
         assert log.damage is None
 
 
-def play(test: Callable[[Trial], Coroutine[Any, Any, None]]) -> None:
+def play(test: Callable[[Trial], Coroutine[Any, Any, None]], settings: NodeSettings = SETTINGS) -> None:
     async def begun() -> None:
-        made = Trial()
+        made = Trial(settings)
         await made.begin()
         await test(made)
 
@@ -255,3 +257,31 @@ async def test_a_broker_that_has_not_joined_says_nothing_of_the_cluster(trial: T
     assert not node.is_isolated
     del node.image.brokers[1]
     assert node.is_isolated
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("accepted", [True, False])
+def test_logs_with_later_epochs_than_an_older_store_lead_only_if_an_operator_says_so(accepted: bool) -> None:
+    async def restore(trial: Trial) -> None:
+        key = keys.partition_key(trial.partition(1).topic_id, 0)
+        for number in range(3):
+            for node_id in trial.cluster.ids:
+                trial.cluster.kill(node_id)
+            for node_id in trial.cluster.ids:
+                trial.cluster.start(node_id)
+            await trial.until(lambda: trial.led() is not None)
+            await trial.until(lambda: trial.states[-1].isr == (1, 2, 3))
+            await trial.produce(50 + number)
+        for node_id in trial.cluster.ids:
+            trial.cluster.kill(node_id)
+        old = PartitionState((1, 2, 3), (1, 2, 3), 1, 0)
+        await trial.cluster.etcd.client("operator").transact(put={key: old.encode()})
+        for node_id in trial.cluster.ids:
+            trial.cluster.start(node_id)
+        await trial.until(lambda: all(map(trial.cluster.is_up, trial.cluster.ids)))
+        await asyncio.sleep(30)
+        assert (trial.led() is not None) is accepted
+        if accepted:
+            await trial.produce(99)
+
+    play(restore, replace(SETTINGS, accept_older_store=accepted))
