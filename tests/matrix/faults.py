@@ -146,15 +146,19 @@ def pause_again_and_again(target: Target, asleep_s: float, awake_s: float) -> Fa
     return fault
 
 
-@contextmanager
-def rolling_restart(scene: Scene) -> Iterator[None]:
-    for machine in scene.arena.machines.values():
-        code = machine.stop()
-        assert code == 0, f"broker {machine.id} ended with {code} when it was asked to stop"
-        machine.start()
-        scene.arena.cluster.wait_whole(scene.topic)
-    scene.note("every broker stopped by SIGTERM and started, one after the other")
-    yield
+def rolling_restart(times: int = 1) -> Fault:
+    @contextmanager
+    def fault(scene: Scene) -> Iterator[None]:
+        for _ in range(times):
+            for machine in scene.arena.machines.values():
+                code = machine.stop()
+                assert code == 0, f"broker {machine.id} ended with {code} when it was asked to stop"
+                machine.start()
+                scene.arena.cluster.wait_whole(scene.topic)
+        scene.note("every broker stopped by SIGTERM and started, one after the other" + f", {times}x" * (times > 1))
+        yield
+
+    return fault
 
 
 @contextmanager

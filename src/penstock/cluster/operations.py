@@ -106,11 +106,14 @@ class Operations:
                 f"broker {first} cannot lead {place[0]}-{place[1]}: in sync are {list(state.isr)}",
                 help="wait until it is there and in sync",
             )
-        if self._image.brokers[first].leaving or first in self._image.drained():
+        if first in self._image.drained():
+            raise PenstockError(
+                Code.ELECTION_NOT_NEEDED, f"broker {first} is drained, and shall not lead {place[0]}-{place[1]}"
+            )
+        if self._image.brokers[first].leaving:
             raise PenstockError(
                 Code.PREFERRED_LEADER_NOT_AVAILABLE,
-                f"broker {first} shall not lead {place[0]}-{place[1]}: it is drained or about to stop",
-                help=f"'penstock cluster drain {first} --undo' lets it lead again",
+                f"broker {first} is about to stop, and leads nothing until it is back",
             )
         return state.led_by(first)
 

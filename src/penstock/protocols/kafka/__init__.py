@@ -18,6 +18,7 @@ session.py   one connection: dispatch to handlers, time them, answer
 topic_fields.py  a topic as two APIs describe it
 configs.py   settings as the admin APIs describe them
 config_changes.py  what both ways of altering them share
+load.py      how much work a broker has, told as one of its settings
 operator_calls.py  what requests to change the cluster share
 answer_room.py  how much one answer may hold
 errors.py    our errors as Kafka's codes

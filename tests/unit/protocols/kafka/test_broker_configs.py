@@ -128,6 +128,15 @@ def test_of_another_broker_every_broker_knows_what_was_changed(name: str) -> Non
     with_door(body)
 
 
+def test_all_brokers_that_can_be_asked_about_are_listed() -> None:
+    async def body(door: Door) -> None:
+        client = await OperatedCluster(door).start()
+        answer = await client.ask("list_config_resources", 1, resource_types=[BROKER])
+        assert [each["resource_name"] for each in answer["config_resources"]] == ["1", "2", "3", str(GONE)]
+
+    with_door(body)
+
+
 def test_a_topic_shows_a_default_that_was_changed() -> None:
     async def body(door: Door) -> None:
         await door.topic("t", 1)

@@ -18,7 +18,8 @@ def handle(context: Context, request: Message, version: int) -> Fields:
     if TOPIC in asked:
         found += [(topic.name, TOPIC) for topic in context.engine.topics]
     if BROKER in asked:
-        found.append((str(context.node_id), BROKER))
+        known = {context.node_id} if context.image is None else {context.node_id, *context.image.members}
+        found += [(str(broker_id), BROKER) for broker_id in sorted(known)]
     return {
         "throttle_time": 0,
         "error_code": errors.NONE,
