@@ -112,7 +112,7 @@ class Replicas:
         stats.cut_bytes += recovered.cut_bytes
         path = self._directory.log_path(partition.topic, partition.index)
         log = Log(partition.name, path, partition.config.log, self._shelf, recovered.state, recovered.segments)
-        log.on_rolled = lambda: self.caretaker.look_at(log)
+        log.on_rolled = self.caretaker.look_at
         if log.unsealed:
             self.caretaker.look_at(log)
         return log

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from penstock.cluster.replication.throttle import Throttle
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import PartitionState
 from penstock.errors import Code, PenstockError
+from penstock.storage.log.log import Log
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.recovery import recover
 from penstock.testing.faulty_disk import FaultyDisk
@@ -419,6 +421,24 @@ def test_the_end_is_taken_back_to_where_both_agree(diverging: tuple[int, int], p
         assert partition.high_watermark == parting + 1
 
     play(check)
+
+
+@scene
+async def test_a_log_that_was_replaced_is_gone_at_once_and_its_files_with_it(it: Scene) -> None:
+    """Not when all garbage is collected, which is seldom: deleted segments would take room until then."""
+    partition = await with_history(it)
+    gc.collect()
+    gc.disable()
+    try:
+        before = sum(isinstance(each, Log) for each in gc.get_objects())
+        it.leader.answer(it.row(0, diverging=(3, 6)))
+        await it.until_asked_for(0, 6)
+        it.leader.answer(it.row(0, code=Code.OFFSET_OUT_OF_RANGE, high_watermark=70, log_start=50))
+        await it.until_asked_for(0, 50)
+        assert sum(isinstance(each, Log) for each in gc.get_objects()) == before
+        assert partition.opened().log_start == 50
+    finally:
+        gc.enable()
 
 
 @scene

@@ -119,7 +119,7 @@ async def test_stopping_seals_what_has_rolled() -> None:
         await broker.engine.create_topic("t")
         await some_records(broker, count=20)
         log = broker.partition("t").opened()
-        log.on_rolled = lambda: None
+        log.on_rolled = lambda _: None
         await some_records(broker, count=4)
     names = machine.disk.list_dir("data/logs/t/0")
     logs = [name for name in names if name.endswith(".log")]

@@ -64,28 +64,31 @@ class Committer:
         await done
 
     async def run(self) -> None:
-        while True:
+        while self._failed is None:
             await self._wake.wait()
             self._wake.clear()
-            logs, self._wanted = self._wanted, []
-            waiting, self._round_done = self._round_done, []
-            jobs = []
-            for log in logs:
-                log.commit_wanted = False
-                jobs.append(log.begin_commit())
-            started = self._clock.monotonic()
-            try:
-                await self._disk.run_first(_sync, self._disk, jobs)
-            except OSError as error:
-                self._stop(error, waiting)
-                return
-            self._stats.sync_latency.observe(self._clock.monotonic() - started)
-            self._stats.sync_files += sum(len(job.files) for job in jobs)
-            for log, job in zip(logs, jobs, strict=True):
-                log.finish_commit(job)
-            for done in waiting:
-                if not done.done():
-                    done.set_result(None)
+            await self._round()  # what it held, such as logs that are closed since, goes with it
+
+    async def _round(self) -> None:
+        logs, self._wanted = self._wanted, []
+        waiting, self._round_done = self._round_done, []
+        jobs = []
+        for log in logs:
+            log.commit_wanted = False
+            jobs.append(log.begin_commit())
+        started = self._clock.monotonic()
+        try:
+            await self._disk.run_first(_sync, self._disk, jobs)
+        except OSError as error:
+            self._stop(error, waiting)
+            return
+        self._stats.sync_latency.observe(self._clock.monotonic() - started)
+        self._stats.sync_files += sum(len(job.files) for job in jobs)
+        for log, job in zip(logs, jobs, strict=True):
+            log.finish_commit(job)
+        for done in waiting:
+            if not done.done():
+                done.set_result(None)
 
     def _stop(self, error: OSError, waiting: list["asyncio.Future[None]"]) -> None:
         self._failed = error

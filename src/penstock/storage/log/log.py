@@ -119,7 +119,8 @@ class Log:
         self.on_appended: Callable[[], None] = _nothing
         """Called after every append, long before it is durable: a follower may copy it now."""
         self.committed_end = self.durable_end
-        self.on_rolled: Callable[[], None] = _nothing
+        self.on_rolled: Callable[[Log], None] = _nobody
+        """Not bound to the log, which would be in a cycle then, and keep its files open long after it is closed."""
         self.commit_wanted = False
         self.closed = False
         self.out_of_room = False
@@ -443,7 +444,7 @@ class Log:
         if job.renames:
             self._rolling = False
             self.active.named = True
-            self.on_rolled()
+            self.on_rolled(self)
             if self.active.size >= self.options.segment_bytes:
                 self.want_roll()
         if job.end_offset > self.durable_end:
@@ -646,4 +647,8 @@ def _first_offset(aborted: AbortedTransaction) -> int:
 
 
 def _nothing() -> None:
+    return None
+
+
+def _nobody(_: object) -> None:
     return None
