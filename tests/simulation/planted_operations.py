@@ -1,5 +1,6 @@
 """Bugs planted in what an operator asks for, and in the mending of damaged replicas; see `planted.py`."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.simulation.planted import Planted, _instead
 # --- moving
 
 
-def _arrived_with_one(self: PartitionState, min_isr: int) -> bool:
+def _arrived_with_one(self: PartitionState, min_isr: int, absent: Collection[int] = ()) -> bool:
     return any(replica in self.isr for replica in self.target)
 
 

@@ -258,9 +258,10 @@ class TransactionsWorkload:
                     lambda broker, at=start: fetch(broker, place, at, -1, committed=committed),  # type: ignore[misc]
                 )
             except PenstockError as error:
-                if error.code is not Code.CORRUPT_LOG or self._world.loop.time() > deadline:
+                is_passing = error.retriable or error.code is Code.CORRUPT_LOG
+                if not is_passing or self._world.loop.time() > deadline:
                     raise
-                await asyncio.sleep(0.5)  # rot: another broker leads soon
+                await asyncio.sleep(0.5)  # another broker leads now, or soon because of rot
                 continue
             if found.next_offset == offset:
                 return records

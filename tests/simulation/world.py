@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from penstock.cluster import keys
-from penstock.cluster.image import CORDON, DRAINED
+from penstock.cluster.image import CORDON, DRAINED, BrokerRecord
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.errors import Code, PenstockError, StartupError
@@ -141,14 +141,24 @@ class World:
                 self.note(f"etcd {change.key} {value}")
 
     def _check_move(self, key: str, state: PartitionState) -> None:
-        """Who held a partition lets go when all hold it who shall; sooner only if the move is taken back."""
+        """Who held a partition lets go when all hold it who shall, but for those that held it before and are away.
+
+        Sooner only if the move is taken back.
+        """
         before = self._moving.pop(key, None)
         if state.target:
             self._moving[key] = state
         elif before is not None:
             lacking = set(before.target) - set(state.isr) if set(before.target) != set(before.origin) else set()
-            if lacking or not state.isr:
+            if any(each not in before.origin or self._is_live(each) for each in lacking) or not state.isr:
                 self.violate(f"{key[-6:]} has moved to {list(before.target)}, in sync are {list(state.isr)} of them")
+
+    def _is_live(self, broker_id: int) -> bool:
+        """By the store's own word."""
+        there, admitted = map(self.cluster.etcd.state.get, (keys.broker_key(broker_id), keys.admitted_key(broker_id)))
+        if there is None or admitted is None:
+            return False
+        return BrokerRecord.decode(there.value, 0).incarnation == orjson.loads(admitted.value)["incarnation"]
 
     def _check_joined(self, key: str, state: PartitionState) -> None:
         """Who comes into sync has all that was acknowledged."""

@@ -187,7 +187,7 @@ class ClusterCatalogue:
                 )
             chosen = place(racks, count, replication, load, self._randomness.getrandbits(16))
             for index, members in enumerate(chosen):
-                chosen[index] = extend(members, absent, wanted, load)
+                chosen[index] = extend(members, absent, wanted, load, racks)
                 load.update(chosen[index][len(members) :])
             load.subtract(member for members in chosen for member in members if member in absent)
         load.update(member for members in chosen for member in members)

@@ -85,7 +85,8 @@ def _tended(state: PartitionState, rules: Rules) -> PartitionState:
     isr = [member for member in state.isr if member in rules.live]
     if len(isr) < len(state.isr) or (len(isr) >= rules.min_isr and (state.elr or state.last)):
         after = state.with_isr(isr, rules.min_isr)
-    if after.target and after.is_arrived(rules.min_isr):
+    absent = [member for member in after.target if member not in rules.live]
+    if after.target and after.is_arrived(rules.min_isr, absent):
         arrived = after.arrived()
         heir = state.leader if state.leader in arrived.isr else _first(arrived.isr, arrived, rules)
         if heir is not None:

@@ -266,6 +266,14 @@ class Image:
         broker = self.brokers.get(broker_id)
         return broker is not None and self.admitted.get(broker_id) == broker.incarnation
 
+    def reachable(self) -> Mapping[int, BrokerRecord]:
+        """Brokers that clients and others may turn to: those that are there.
+
+        Without a controller also those whose registrations have ended. A store that is being stopped may let all of
+        them end before it is gone; they go on with what they do, and nobody can elect others.
+        """
+        return self.brokers if self.controller is not None else self.departed | self.brokers
+
     def config(self, broker_id: int, name: str) -> str | None:
         """A setting of a broker that was changed at run time, for itself or for all."""
         own = self.configs.get(broker_id, {}).get(name)

@@ -103,7 +103,7 @@ class ClusterNode:
         self._followings: dict[int, tuple[BrokerRecord, Following, asyncio.Task[None]]] = {}
         self._clean_incarnation: int | None = None
         self.image = Image()
-        self.watcher = Watcher(store, self.image, clock, fail, settings.relist_s, name=settings.store_name)
+        self.watcher = Watcher(store, self.image, clock, self._end_of, settings.relist_s, name=settings.store_name)
         self._file = MemberFile(
             disk,
             directory.path,
@@ -223,7 +223,22 @@ class ClusterNode:
 
     # --- while it runs
 
+    def _end_of(self, older: BaseException) -> None:
+        """The store went back: stop, and remember how far it was, or the next start would take it for good."""
+
+        async def end() -> None:
+            try:
+                await self._file.save(self.image.revision)
+            except OSError as error:
+                log_.error("cannot note the revision of the metadata store", path=self._file.path, error=str(error))
+            self._fail(older)
+
+        self._tasks.spawn(end(), "end with the store")
+
     def _forget_departed(self, broker: BrokerRecord) -> None:
+        if self.image.controller is None:  # it may be there all the same
+            asyncio.get_running_loop().call_later(_REMEMBERED_S, self._forget_departed, broker)
+            return
         self._remembered.discard(broker.broker_id)
         if self.image.departed.get(broker.broker_id) is broker:
             del self.image.departed[broker.broker_id]

@@ -5,7 +5,7 @@ from it (copying, arriving, handing over) is done by brokers and controller, wha
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -47,11 +47,9 @@ class Operations:
         return await self._each(list(targets), lambda place: self._move(place, targets[place]))
 
     async def _move(self, place: Place, target: Sequence[int] | None) -> None:
-        if target is not None:
-            self._check_target(place, target)
-
         def moved(state: PartitionState) -> PartitionState:
             if target is not None:
+                self._check_target(place, target, state.replicas)
                 is_there = not state.target and tuple(target) == state.replicas
                 return state if is_there or tuple(target) == state.target else state.move_to(target)
             if not state.target:
@@ -60,9 +58,10 @@ class Operations:
 
         await self._change(place, moved)
 
-    def _check_target(self, place: Place, target: Sequence[int]) -> None:
+    def _check_target(self, place: Place, target: Sequence[int], held_by: Collection[int]) -> None:
+        """Whoever is to get a replica must be there; one that has it already may be down."""
         live = self._image.live()
-        wrong = next((broker_id for broker_id in target if broker_id not in live), None)
+        wrong = next((each for each in target if each not in live and each not in held_by), None)
         why = ""
         if not target:
             why = "it names no broker"

@@ -36,11 +36,19 @@ def place(
 
 
 def extend(
-    replicas: Sequence[int], brokers: Mapping[int, str | None], replication: int, load: Mapping[int, int]
+    replicas: Sequence[int],
+    brokers: Mapping[int, str | None],
+    replication: int,
+    load: Mapping[int, int],
+    racks: Mapping[int, str | None] | None = None,
 ) -> tuple[int, ...]:
-    """Replicas of a partition with others appended, up to `replication` of them or as many as there are brokers."""
+    """Replicas of a partition with others appended, up to `replication` of them or as many as there are brokers.
+
+    Args:
+        racks: of those among `replicas` that are none of `brokers`.
+    """
     order = _ordered(brokers, load, 0)
-    return _Chosen(order, brokers, load, Counter()).complete(tuple(replicas), replication)
+    return _Chosen(order, {**(racks or {}), **brokers}, load, Counter()).complete(tuple(replicas), replication)
 
 
 def _check(replication: int, brokers: int) -> None:

@@ -28,6 +28,10 @@ from penstock.storage.log.log import Log
 
 log_ = get_logger("cluster")
 _PAUSE_S = 0.5
+_GIVEN_FOR_S = 10.0
+"""A partition that was given away for want of room is not given away again so soon: others may have no more of it."""
+_FAR = 100_000
+"""Epochs that the decisions which an old store has forgotten cannot have come to."""
 
 
 class Roles:
@@ -79,6 +83,9 @@ class Roles:
         self._reported: dict[Partition, End] = {}
         self._damaged: dict[Partition, None] = {}
         self._giving: dict[Partition, None] = {}
+        self._given_at: dict[Partition, float] = {}
+        self._raised: set[Partition] = set()
+        """Whose epoch is later than any that an old store has forgotten."""
         self._resigned: dict[Partition, int] = {}
         """The epoch that began when this broker gave up a replica it could not use."""
         self.set_aside: set[tuple[UUID, int]] = set()
@@ -335,11 +342,11 @@ class Roles:
 
     async def _may_lead(self, partition: Partition, state: PartitionState, log: Log) -> bool:
         latest = log.state.epochs.latest
+        if self._accepts_older and partition not in self._raised:
+            await self._raise_epoch(partition, state, max(latest, state.leader_epoch) + _FAR)
+            return False
         if latest < state.leader_epoch:
             return True
-        if self._accepts_older:
-            await self._raise_epoch(partition, state, latest + 1)
-            return False
         partition.offline = PenstockError(
             Code.CORRUPT_LOG,
             f"{partition.name} has records of epoch {latest}, the cluster says it is in epoch {state.leader_epoch}",
@@ -349,12 +356,17 @@ class Roles:
         return False
 
     async def _raise_epoch(self, partition: Partition, state: PartitionState, epoch: int) -> None:
-        """An operator has taken an older store for good: the epochs that this log has seen are over as well."""
+        """An operator has taken an older store for good: the epochs that any log has seen are over as well.
+
+        Which those are only the brokers know that led in them, and they may come later. If one of them had led in an
+        epoch by the number of this one, their records would be taken for the same.
+        """
         key = keys.partition_key(partition.topic_id, partition.index)
         log_.warning("goes on in a later epoch than the store's", partition=partition.name, epoch=epoch)
         try:
             after = replace(state, leader_epoch=epoch)
             await self._store.transact(expect={key: state.revision}, put={key: after.encode()})
+            self._raised.add(partition)
         except (MetadataConflict, MetadataUnavailable):
             self._look_again_at(key)
 
@@ -486,6 +498,9 @@ class Roles:
         state = self._image.states.get(partition.topic_id, {}).get(partition.index)
         if partition.log is None or state is None or self._me not in state.isr:
             return
+        now = self._engine.clock.monotonic()
+        if now - self._given_at.get(partition, -_GIVEN_FOR_S) < _GIVEN_FOR_S:
+            return
         partition.log.out_of_room = False
         live = self._image.live()
         others = [each for each in state.isr if each in live and each != self._me and not live[each].leaving]
@@ -501,10 +516,12 @@ class Roles:
         key = keys.partition_key(partition.topic_id, partition.index)
         with suppress(MetadataConflict, MetadataUnavailable):  # tried again when the next append finds no room
             await self._store.transact(expect={key: state.revision}, put={key: after.encode()})
+            self._given_at[partition] = now
 
     async def _drop_if_safe(self, partition: Partition, state: PartitionState) -> None:
         """Remove a replica that is none any more, if all who hold the partition now are in sync."""
-        if partition.log is None or state.leader not in self._image.live() or set(state.isr) != set(state.replicas):
+        holds = partition.log is not None or partition in self._damaged
+        if not holds or state.leader not in self._image.live() or set(state.isr) != set(state.replicas):
             return
         gone = PenstockError(Code.NOT_LEADER, f"{partition.name} has moved to brokers {list(state.replicas)}")
         await self._engine.replicas.close(partition, gone)
@@ -529,7 +546,8 @@ class Roles:
             self._damaged.pop(partition, None)
             return
         if self._me not in state.replicas:
-            return  # it may have to hold the partition again
+            await self._drop_if_safe(partition, state)  # until then it may have to hold the partition again
+            return
         live = self._image.live()
         counts = self._me in (*state.isr, *state.elr) or state.leader == self._me
         if partition.offline is None:
@@ -585,6 +603,8 @@ class Roles:
                     await self._engine.replicas.close(partition, gone)
                 self._locks.pop(partition, None)
                 self._reported.pop(partition, None)
+                self._given_at.pop(partition, None)
+                self._raised.discard(partition)
             await self._engine.groups.topic_deleted(topic.name)
 
     async def _remove(self, topic_id: UUID, deleted: DeletedTopic) -> None:

@@ -405,10 +405,12 @@ class Partition:
         """Whether an empty replica may go on at `offset`. Raises PenstockError OFFSET_OUT_OF_RANGE: it begins anew.
 
         It cannot tell by which history it came there. If that was another one, which an operator has given up since, it
-        would never have what is below, and would lead without it one day. One in sync came by this one.
+        would never have what is below, and would lead without it one day. One that counts came by this one; it may be
+        elected at any time, so it must not go back either.
         """
-        log = self.leading()
-        if last_epoch < 0 and offset > log.log_start and broker_id not in (*self.state.isr, *self._joining):
+        log, state = self.leading(), self.state
+        counts = broker_id in state.isr or broker_id in state.elr or broker_id in self._joining
+        if last_epoch < 0 and offset > log.log_start and not counts:
             raise PenstockError(
                 Code.OFFSET_OUT_OF_RANGE,
                 f"{self.name} begins at {log.log_start}, and so does an empty replica, not at {offset}",

@@ -104,13 +104,19 @@ class PartitionState:
         staying = (replica for replica in self.replicas if replica not in target)
         return replace(self, replicas=(*target, *staying), target=tuple(target), origin=origin)
 
-    def is_arrived(self, min_isr: int) -> bool:
+    def is_arrived(self, min_isr: int, absent: Collection[int] = ()) -> bool:
         """Whether who else holds a moving partition is not needed any more: all of `target` are in sync.
 
-        Of a move that is taken back only as many must be as acknowledging needs: others may have been gone before.
+        Of those that held it before only as many must be as acknowledging needs, if the move is taken back or they are
+        `absent`: they may have been gone before, and be what somebody moves away from next.
         """
         there = sum(replica in self.isr for replica in self.target)
-        needed = min(min_isr, len(self.target)) if set(self.target) == set(self.origin) else len(self.target)
+        least = min(min_isr, len(self.target))
+        if set(self.target) == set(self.origin):
+            needed = least
+        else:
+            spared = sum(each in self.origin and each in absent and each not in self.isr for each in self.target)
+            needed = max(len(self.target) - spared, least)
         return 0 < needed <= there and not self.elr and not self.last
 
     def arrived(self) -> "PartitionState":

@@ -16,6 +16,8 @@ class ProducerIds:
         self._store = store
         self._next = 0
         self._end = 0
+        self._spare: int | None = None
+        """Where a block begins that is taken as well."""
         self._lock = asyncio.Lock()
 
     async def take(self) -> int:
@@ -30,7 +32,19 @@ class ProducerIds:
             self._next += 1
             return taken
 
+    async def keep_some(self) -> None:
+        """Have ids at hand, so that producers may come while the store is away. Raises MetadataUnavailable."""
+        async with self._lock:
+            if self._next == self._end:
+                await self._take_block()
+            if self._spare is None:
+                self._spare = await self._ask_for_block()
+
     async def _take_block(self) -> None:
+        start = self._spare if self._spare is not None else await self._ask_for_block()
+        self._next, self._end, self._spare = start, start + _BLOCK, None
+
+    async def _ask_for_block(self) -> int:
         while True:
             entry = await self._store.get(_KEY)
             start = int(entry.value) if entry else 0
@@ -39,5 +53,4 @@ class ProducerIds:
                 await self._store.transact(expect={_KEY: revision}, put={_KEY: b"%d" % (start + _BLOCK)})
             except MetadataConflict:
                 continue  # another broker took this block
-            self._next, self._end = start, start + _BLOCK
-            return
+            return start

@@ -12,6 +12,7 @@ from penstock.engine.topic_config import TopicConfig
 from penstock.engine.topics import Topics
 from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
+from penstock.ports.disk import is_shortage
 from penstock.storage.checked_file import save_all
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.log.adoption import IncomingSegment
@@ -127,6 +128,8 @@ class Replicas:
         before = log.state.epochs.entries
         log.state.epochs.cut_to(log.end_offset)
         if log.state.epochs.entries != before:
+            log.state_changes += 1  # so it is not forgotten when there is no room for it now
+        if log.must_save:
             await self.save_state(log)
 
     async def save_state(self, log: Log) -> None:
@@ -138,7 +141,12 @@ class Replicas:
         """End the log at `offset`, where its history parts from the leader's; False if there was no room to."""
         log = partition.opened()
         if offset >= log.end_offset:
-            await self.forget_empty_epochs(log)
+            try:
+                await self.forget_empty_epochs(log)
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                return False
             return True
         log_.info(
             "takes back what its leader does not have", partition=partition.name, offset=offset, end=log.end_offset

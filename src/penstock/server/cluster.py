@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.cluster.image import BrokerRecord
@@ -12,6 +13,7 @@ from penstock.cluster.metadata.etcd_member import EtcdMember, directory_in, pars
 from penstock.cluster.node import ClusterNode, NodeSettings
 from penstock.cluster.term import ControllerSettings
 from penstock.engine.engine import Engine
+from penstock.engine.producer_ids import ProducerIds
 from penstock.errors import StartupError
 from penstock.net.connection import Connection, Connections, Limits
 from penstock.net.tcp import TcpNetwork
@@ -19,7 +21,7 @@ from penstock.net.tls import TlsFiles
 from penstock.observe.logs import get_logger
 from penstock.ports.clock import Clock
 from penstock.ports.disk import Disk
-from penstock.ports.metadata import MetadataStore
+from penstock.ports.metadata import MetadataStore, MetadataUnavailable
 from penstock.ports.network import Listener
 from penstock.protocols.kafka.broker_calls import BrokerCalls
 from penstock.protocols.kafka.handlers import Context
@@ -32,6 +34,7 @@ from penstock.storage.data_directory import DataDirectory
 
 log_ = get_logger("cluster")
 _ADMITTED_S = 30.0
+_KEEP_IDS_S = 10.0
 _SHORTEST_SECRET = 16
 
 
@@ -64,6 +67,7 @@ class ClusterMember:
         self._connections: Connections | None = None
         self._peers: Peers | None = None
         self.node: ClusterNode | None = None
+        self._keeping_ids: asyncio.Task[None] | None = None
 
     @property
     def address(self) -> Address:
@@ -112,7 +116,7 @@ class ClusterMember:
             self._network,
             self._clock,
             config.node.id,
-            lambda broker_id: node.image.brokers.get(broker_id),
+            lambda broker_id: node.image.reachable().get(broker_id),
             lambda: node.membership.incarnation,
             identity=self._identity,
             tls=self._tls.make_client_context() if self._tls is not None else None,
@@ -149,6 +153,7 @@ class ClusterMember:
         context.is_isolated = lambda: node.is_isolated
         context.broker_lost = node.look_after
         await node.start(listen)
+        self._keeping_ids = asyncio.get_running_loop().create_task(_keep_ids(engine.producer_ids), name="keep ids")
 
     async def until_admitted(self) -> None:
         assert self.node is not None
@@ -189,6 +194,8 @@ class ClusterMember:
             await self.node.leave()
 
     async def stop(self, *, cleanly: bool) -> None:
+        if self._keeping_ids is not None:
+            self._keeping_ids.cancel()
         if self._listener is not None:
             await self._listener.close()
         if self.node is not None:
@@ -208,6 +215,14 @@ def _tls_files(cluster: Cluster) -> TlsFiles | None:
     if cluster.tls_cert is None or cluster.tls_key is None or cluster.tls_ca is None:
         return None
     return TlsFiles(str(cluster.tls_cert), str(cluster.tls_key), str(cluster.tls_ca))
+
+
+async def _keep_ids(producer_ids: ProducerIds) -> None:
+    """Until cancelled."""
+    while True:
+        with suppress(MetadataUnavailable):
+            await producer_ids.keep_some()
+        await asyncio.sleep(_KEEP_IDS_S)
 
 
 def _identity(config: Config, *, needed: bool) -> Identity | None:

@@ -84,17 +84,16 @@ class DataDirectory:
         """Make partitions' directories and name their owner, durably. Harmless for those that are there already.
 
         Raises:
-            OSError: another topic's is in the way; taking it over would mix their records.
+            OSError: another topic's is in the way, or one that does not say whose it is; records would be mixed.
         """
         paths, notes = [], {}
         for index in indexes:
             path = self.log_path(topic, index)
             paths.append(path)
-            if self._disk.exists(f"{path}/partition.meta"):
-                owner = self._owner(topic, index)
-                if owner is None or owner.topic_id != topic_id:
-                    raise OSError(errno.EEXIST, "holds another topic's records", path)
-            else:
+            owner = self._owner_of_what_is_there(topic, index) if self._disk.is_dir(path) else None
+            if owner is not None and owner.topic_id != topic_id:
+                raise OSError(errno.EEXIST, "holds another topic's records", path)
+            if owner is None:
                 note = orjson.dumps({"topic": topic, "topic_id": str(topic_id), "partition": index})
                 notes[f"{path}/partition.meta"] = checked_file.encode(b"part", 1, note)
         if notes:
@@ -105,6 +104,12 @@ class DataDirectory:
             # A creation cut short may have left these names unsynced, and making what is there passes over it.
             self._disk.sync_dirs([f"{self.path}/logs/{topic}", f"{self.path}/logs"])
         return paths
+
+    def _owner_of_what_is_there(self, topic: str, index: int) -> PartitionDirectory | None:
+        try:
+            return self._owner(topic, index)
+        except StartupError as error:
+            raise OSError(errno.EEXIST, str(error), self.log_path(topic, index)) from error
 
     def partitions(self, unreadable: dict[tuple[str, int], StartupError] | None = None) -> list[PartitionDirectory]:
         """Every partition directory and its owner.
@@ -217,7 +222,10 @@ class DataDirectory:
 
     def remove_partition(self, topic: str, topic_id: UUID, partition: int) -> None:
         """Take one partition of this very topic out of sight; `empty_removed` deletes it."""
-        owner = self._owner(topic, partition)
+        try:
+            owner = self._owner(topic, partition)
+        except StartupError:
+            return  # it does not say whose it is: nothing goes because of that
         if owner is not None and owner.topic_id == topic_id:
             self._remove(owner.path, f"{topic_id}-{partition}")
             self._disk.sync_dirs([f"{self.path}/logs/{topic}", f"{self.path}/logs/{_REMOVED}"])

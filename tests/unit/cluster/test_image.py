@@ -63,6 +63,18 @@ def test_every_kind_of_key_is_understood_and_forgotten() -> None:
     assert not image.departed
 
 
+def test_without_a_controller_those_whose_registrations_ended_are_turned_to_as_before() -> None:
+    """As when the store is being stopped: it lets all leases end, and is gone."""
+    image = Image()
+    there = {keys.broker_key(2): BROKER.encode(), keys.CONTROLLER: ControllerRecord(2, 5).encode()}
+    image.apply(Change(key, value, 3) for key, value in there.items())
+    image.apply([Change(keys.broker_key(2), None, 4)])
+    assert not image.reachable(), "somebody can elect another leader"
+    image.apply([Change(keys.CONTROLLER, None, 5)])
+    assert list(image.reachable()) == [2]
+    assert not image.is_live(2)
+
+
 def test_a_broker_that_has_gone_is_remembered_until_it_is_back_or_forgotten() -> None:
     image = Image()
     image.apply([Change(keys.broker_key(2), BROKER.encode(), 3), Change(keys.broker_key(2), None, 4)])

@@ -132,6 +132,15 @@ async def test_what_does_not_move_cannot_be_taken_back(scene: Scene) -> None:
 
 
 @scene()
+async def test_one_that_is_away_may_stay_where_another_one_is_replaced(scene: Scene) -> None:
+    """Or of two lost brokers none could be replaced."""
+    await scene.admin.transact(delete=[keys.broker_key(3)])
+    assert await scene.watcher.until(lambda: 3 not in scene.image.brokers, 5.0)
+    assert only(await scene.operations.move({PLACE: [4, 2, 3]})) is None
+    assert scene.state().target == (4, 2, 3)
+
+
+@scene()
 async def test_wrong_targets_are_refused_each_for_itself(scene: Scene) -> None:
     for target, named in (([], "no broker"), ([1, 1], "twice"), ([9], "broker 9 is unknown"), ([5], "5 is not there")):
         [error] = (await scene.operations.move({PLACE: target})).values()

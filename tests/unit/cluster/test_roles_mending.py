@@ -1,114 +1,16 @@
 """Damaged replicas in a cluster of three, in virtual time: out of every set, made anew, and back in sync."""
 
 import asyncio
-import gc
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from tests.simulated_broker import produce
-from tests.simulation.cluster import SETTINGS, SimulatedBroker, SimulatedCluster, host_of
+from tests.simulation.cluster import SETTINGS, host_of
+from tests.unit.cluster.trial import DIRECTORY, SMALL, Trial, play, trial
 
 from penstock.cluster import keys
-from penstock.cluster.node import NodeSettings
-from penstock.engine.partition import Partition
 from penstock.engine.partition_state import PartitionState
 from penstock.errors import PenstockError
-from penstock.records.build import build_batch
-from penstock.testing.virtual_clock import run_virtual
-
-DIRECTORY = "data/logs/t/0"
-SMALL = {"segment.bytes": "1024", "min.insync.replicas": "2"}
-
-
-class Trial:
-    """Three brokers and a partition of some small sealed segments, led by the first."""
-
-    def __init__(self, settings: NodeSettings = SETTINGS) -> None:
-        self.cluster = SimulatedCluster(5, settings=settings)
-        self.states: list[PartitionState] = []
-        self.cluster.etcd.state.on_change = lambda changes: self.states.extend(
-            PartitionState.decode(change.value, change.revision)
-            for change in changes
-            if change.key.startswith(keys.PARTITIONS) and change.value is not None
-        )
-
-    async def begin(self) -> None:
-        for node_id in self.cluster.ids:
-            self.cluster.start(node_id)
-        await self.until(lambda: all(map(self.cluster.is_up, self.cluster.ids)))
-        await self.until(lambda: len(self.cluster.lives[1].node.image.live()) == 3)
-        await self.do(1, lambda broker: broker.engine.create_topic("t", 1, SMALL, assignment=[[1, 2, 3]]))
-        await self.until(lambda: self.states and self.states[-1].isr == (1, 2, 3) and self.led() == 1)
-        for number in range(12):
-            await self.produce(number)
-        await self.until(lambda: len({self.partition(node_id).opened().end_offset for node_id in (1, 2, 3)}) == 1)
-        self.states.clear()
-
-    async def produce(self, number: int) -> None:
-        now_ms = self.cluster.clocks[1].now_ms()
-        batch = bytearray(build_batch([(None, b"%d" % number + b"." * 300, (), now_ms)]))
-        leader = self.led()
-        assert leader is not None
-        await self.do(leader, lambda broker: produce(broker.engine.topics.partition("t", 0), batch))
-
-    async def do(self, node_id: int, work: Callable[[SimulatedBroker], Coroutine[Any, Any, Any]]) -> Any:
-        return await self.cluster.call(node_id, work, 10.0)
-
-    async def until(self, condition: Callable[[], object], limit_s: float = 60.0) -> None:
-        deadline = self.cluster.loop.time() + limit_s
-        while not condition():
-            assert self.cluster.loop.time() < deadline, f"never so; {self.states[-3:]}; {self.cluster.crashes}"
-            await asyncio.sleep(0.01)
-
-    def partition(self, node_id: int) -> Partition:
-        return self.cluster.lives[node_id].engine.topics.partition("t", 0)
-
-    def led(self) -> int | None:
-        for node_id, broker in self.cluster.lives.items():
-            topic = broker.engine.topics.get("t")
-            if topic is not None and topic.partitions and topic.partitions[0].led is not None:
-                return node_id
-        return None
-
-    def sealed(self, node_id: int) -> list[str]:
-        return [segment.path for segment in self.partition(node_id).opened().segments if segment.sealed]
-
-    async def until_mended(self, node_id: int) -> None:
-        """In sync again, as long as the leader's, and nothing is left of what was damaged."""
-        await self.until(lambda: self.states and self.states[-1].isr == (1, 2, 3))
-        await self.until(lambda: not [path for path in self.cluster.disks[node_id].files() if "/~" in path])
-        leader = self.led()
-        assert leader is not None
-        log = self.partition(node_id).opened()
-        await self.until(lambda: log.visible_end == self.partition(leader).opened().visible_end)
-        assert log.log_start == 0
-        assert log.damage is None
-
-
-def play(test: Callable[[Trial], Coroutine[Any, Any, None]], settings: NodeSettings = SETTINGS) -> None:
-    async def begun() -> None:
-        made = Trial(settings)
-        await made.begin()
-        await test(made)
-
-    try:
-        run_virtual(begun, 5)
-    finally:
-        gc.collect()  # here, where what the tasks of killed brokers say at their end is not heard
-
-
-def trial(test: Callable[[Trial], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test with a cluster that is up."""
-
-    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-    def run() -> None:
-        play(test)
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
 
 
 @trial
@@ -237,9 +139,9 @@ async def test_the_only_replica_that_has_lost_a_segment_serves_the_rest_after_a_
     await trial.do(1, lambda broker: broker.engine.create_topic("one", 1, {"segment.bytes": "1024"}, assignment=[[1]]))
     await trial.until(lambda: trial.cluster.lives[1].engine.topics.get("one") is not None)
     one = trial.cluster.lives[1].engine.topics.partition("one", 0)
+    await trial.until(lambda: trial.led("one") == 1)
     for number in range(12):
-        batch = bytearray(build_batch([(None, b"%d" % number + b"." * 300, (), trial.cluster.clocks[1].now_ms())]))
-        await trial.do(1, lambda _, batch=batch: produce(one, batch))
+        await trial.produce(number, "one")
     await trial.until(lambda: sum(segment.sealed for segment in one.opened().segments) >= 3)
     lost = one.opened().segments[1].path
     trial.cluster.kill(1)

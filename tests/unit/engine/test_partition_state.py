@@ -47,6 +47,23 @@ def test_taken_back_it_has_arrived_when_enough_are_in_sync() -> None:
     assert not back.with_isr((4, 5, 6), 2).is_arrived(1), "nobody of those it goes back to is in sync"
 
 
+@pytest.mark.parametrize(
+    ("isr", "is_there"),
+    [((2,), False), ((2, 4), True), ((1, 2), False), ((2, 3), False)],
+    ids=["nobody new", "all who can", "the new one is missing", "one has come back, the new one is missing"],
+)
+def test_those_who_held_it_before_and_are_away_are_not_waited_for(isr: tuple[int, ...], is_there: bool) -> None:
+    """Brokers 1 and 3 are lost: 1 can be replaced by 4 although 3 stays."""
+    moving = SETTLED.move_to((4, 2, 3)).with_isr(isr, 2)
+    assert moving.is_arrived(2, absent=(3,)) is is_there
+    assert not moving.is_arrived(2), "without a word of who is away all are waited for"
+
+
+def test_one_that_is_new_is_waited_for_though_it_is_away() -> None:
+    moving = SETTLED.move_to((4, 5, 3)).with_isr((3, 4, 1, 2), 2)
+    assert not moving.is_arrived(2, absent=(5,))
+
+
 def test_it_has_not_arrived_while_others_may_hold_what_was_acknowledged() -> None:
     moving = PartitionState((4, 1, 2), (4,), 4, 7, elr=(1,), target=(4,), origin=(1, 2))
     assert not moving.is_arrived(1)

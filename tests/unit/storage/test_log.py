@@ -172,6 +172,21 @@ async def test_a_cold_read_is_not_done_on_the_loop() -> None:
 
 
 @virtual
+async def test_what_this_process_wrote_is_checked_when_it_comes_from_the_disk() -> None:
+    """It has left memory since: what the device has of it may be something else."""
+    bench = await filled()
+    sealed = bench.log.segments[0]
+    assert sealed.sealed and not sealed.unchecked
+    bench.disk.is_resident = False
+    await bench.log.warm(0, HUGE)
+    bench.disk.flip_byte(sealed.path, sealed.size - 1)
+    with pytest.raises(PenstockError, match=sealed.path) as refused:
+        await bench.log.warm(0, HUGE)
+    assert refused.value.code is Code.CORRUPT_LOG
+    assert bench.log.damage is refused.value
+
+
+@virtual
 async def test_a_warmed_read_waits_no_second_time_for_pages() -> None:
     bench = await filled()
     bench.disk.is_resident = False  # a file system that never says yes, or a machine short of memory

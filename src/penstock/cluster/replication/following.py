@@ -26,7 +26,7 @@ from penstock.storage.log.log import Log
 
 log_ = get_logger("replication")
 _PAUSE_S = 0.1
-_FULL_PAUSE_S = 3.0
+_FULL_PAUSE_S = 2.0
 """Without room. If all other followers have none either, the leader lets this one in again as soon as it asks."""
 Key = tuple[bytes, int]
 

@@ -387,8 +387,11 @@ class TransactionMachine:
         return (self._put(now, made),), made.identity
 
     def _just_ended(self, now: int, transaction: Transaction) -> bool:
-        """Java clients may send the next commit before the records it is for, and give up for good at a refusal."""
-        return transaction.ended and now - transaction.updated_ms < _OVERTAKEN_MS
+        """Java clients may send the next commit before the records it is for, and give up for good at a refusal.
+
+        The end may bear the time of another broker, or of a clock that was set back since: far off is not just now.
+        """
+        return transaction.ended and abs(now - transaction.updated_ms) < _OVERTAKEN_MS
 
     def _successor(self, transaction: Transaction, spare: int) -> ProducerIdentity:
         if transaction.exhausted:

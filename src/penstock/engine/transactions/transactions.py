@@ -222,13 +222,16 @@ class Transactions:
                 written.append((partition, last_offset))
             except PenstockError as error:
                 results[place] = error
+        visible = _visibility(written)  # before anybody else has a turn: these may be led elsewhere in a moment
         asked = [self._ask_to_write(broker_id, due, wanted) for broker_id, wanted in elsewhere.items()]
         try:
             for answered in await asyncio.gather(*asked):
                 results |= answered
-            await _until_visible(written)
+            await visible
         except PenstockError as error:  # led no more: whether the marker stays, another leader knows
             results |= {(partition.topic, partition.index): error for partition, _ in written}
+        finally:
+            visible.cancel()
         return [place for place, error in results.items() if error and await self._is_to_be_tried_again(place, error)]
 
     async def _ask_to_write(
@@ -290,7 +293,7 @@ class Transactions:
         """
         partition = self._topics.partition(topic, index)
         last_offset = self._mark(partition, producer_id, producer_epoch, coordinator_epoch, committed, bumped)
-        await _until_visible([(partition, last_offset)])
+        await _visibility([(partition, last_offset)])
 
     async def list(
         self, states: Collection[str], producer_ids: Collection[int], duration_ms: int, pattern: str | None
@@ -321,13 +324,13 @@ async def _while_it_leads(answer: Coroutine[Any, Any, T], broker_id: int, partit
         asked.cancel()
 
 
-async def _until_visible(written: list[tuple[Partition, int]]) -> None:
-    """Return when what was appended up to these offsets is visible, and so durable where that was promised.
+def _visibility(written: list[tuple[Partition, int]]) -> "asyncio.Future[None]":
+    """Done when what was appended up to these offsets is visible, and so durable where that was promised.
 
-    Raises:
-        PenstockError: a partition is not led here any more.
+    A PenstockError: a partition is not led here any more. To be asked for right after the append, or nobody would tell
+    of that, and later offsets of another leader's would pass for those.
     """
-    visible = asyncio.get_running_loop().create_future()
+    visible: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     wait = AckWait(  # done: who waited was cancelled
         lambda: None if visible.done() else visible.set_result(None),
         lambda _, error: None if visible.done() else visible.set_exception(error),
@@ -336,7 +339,7 @@ async def _until_visible(written: list[tuple[Partition, int]]) -> None:
         if partition.high_watermark <= last_offset:
             partition.waiters.add_ack(last_offset, wait)
     wait.arrive()
-    await visible
+    return visible
 
 
 class Settled(NamedTuple):

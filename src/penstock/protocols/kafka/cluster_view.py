@@ -21,17 +21,17 @@ def endpoints(context: Context, *, departed: bool = False) -> list[Endpoint]:
     """
     if context.image is None:
         return [Endpoint(context.node_id, context.host, context.port)]
-    brokers = context.image.departed | context.image.brokers if departed else context.image.brokers
+    brokers = context.image.departed | context.image.brokers if departed else context.image.reachable()
     told = {each: Endpoint(each, broker.host, broker.port, broker.rack) for each, broker in brokers.items()}
     told.setdefault(context.node_id, Endpoint(context.node_id, context.host, context.port))  # whoever asks has found it
     return [told[each] for each in sorted(told)]
 
 
 def endpoint(context: Context, node_id: int) -> Endpoint | None:
-    """Where a broker is; None if it is not there."""
+    """Where a broker is; None if it is not there, or seems not to be."""
     if context.image is None:
         return Endpoint(context.node_id, context.host, context.port) if node_id == context.node_id else None
-    broker = context.image.brokers.get(node_id)
+    broker = context.image.reachable().get(node_id)
     return Endpoint(broker.broker_id, broker.host, broker.port, broker.rack) if broker is not None else None
 
 

@@ -33,7 +33,7 @@ def prepare(log: "Log", segment: Segment, offset: int, max_bytes: int) -> tuple[
         exact = segment.find(file, offset)
         needed = max(max_bytes, segment.batch_size_at(file, exact)) if exact < segment.size else 1
         span = min(exact + needed, segment.size) - start
-        good += segment.check_blocks(file, start, max(span, 1))
+        good += segment.check_blocks(file, start, max(span, 1), good)
         position = start
         while position < start + span:
             position += len(file.read_at(min(1 << 20, start + span - position), position)) or span

@@ -192,8 +192,8 @@ class _Recovery:
         if sealed or (not problem and card.next_offset == next_base):
             self.disk.sync_files([file])
             _save_card(self.disk, segment, card)
-            segment.sealed = True
             segment.checkpointed = segment.size
+            segment.sealed = True
         else:
             segment.file = file
         return segment

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Collection
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -66,7 +67,8 @@ class Segment:
     """Bytes `[0, size)` of one file, offsets `[base, next_offset)`.
 
     `card` is None for a sealed segment nobody has read yet. `unchecked` holds the blocks that must match their checksum
-    before they are sent: those written by an earlier process. `file` is set while the segment is written or unsynced.
+    before they are sent: those written by an earlier process. Sealed ones must whenever they come from the disk.
+    `file` is set while the segment is written or unsynced.
     """
 
     __slots__ = (
@@ -190,19 +192,21 @@ class Segment:
             raise self.damaged(position, "has a batch with an impossible length")
         return size
 
-    def check_blocks(self, file: File, position: int, size: int) -> list[int]:
-        """Read the blocks of a range and compare them with the card; returns those found good. Blocking.
+    def check_blocks(self, file: File, position: int, size: int, done: Collection[int] = ()) -> list[int]:
+        """Read the blocks of a range but `done` and compare them with the card; returns those found good. Blocking.
 
         Raises:
             PenstockError: CORRUPT_LOG naming file and block.
         """
         assert self.card is not None
-        good = []
+        good, sealed = [], self.sealed
         for block in range(position // BLOCK_BYTES, (position + size - 1) // BLOCK_BYTES + 1):
-            if self.unchecked is None or block not in self.unchecked:
+            if block in done or not (sealed or (self.unchecked is not None and block in self.unchecked)):
                 continue
             start = block * BLOCK_BYTES
             covered = min(BLOCK_BYTES, self.checkpointed - start)
+            if covered <= 0:
+                break  # all of it was compacted away
             data = file.read_at(covered, start)
             if len(data) != covered or crc32c(data) != self.card.sums[block]:
                 raise self.damaged(start, "does not match its checksum")

@@ -70,8 +70,8 @@ class Upkeep:
             if log.durable_end < segment.next_offset:
                 await self._shelf.committer.commit(log)
             await self._shelf.disk.run(_seal_blocking, self._shelf.disk, segment, await self._state(log))
-            segment.sealed = True
             segment.checkpointed = segment.size
+            segment.sealed = True  # last: a thread that reads it takes this for its word that all is covered
             if segment.file is not None:
                 self._shelf.files.put(segment.path, segment.file)
                 segment.file = None

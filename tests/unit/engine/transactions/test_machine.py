@@ -222,6 +222,29 @@ def test_no_more_ids_than_a_shard_keeps() -> None:
     machine.init(0, "", InitRequest("one", 1000))
 
 
+@pytest.mark.parametrize(
+    ("after_ms", "code"),
+    [
+        (999, Code.CONCURRENT_TRANSACTIONS),
+        (-999, Code.CONCURRENT_TRANSACTIONS),
+        (1_000, Code.INVALID_TRANSACTION_STATE),
+        (-130_000, Code.INVALID_TRANSACTION_STATE),
+    ],
+    ids=["in time", "another broker's clock is ahead", "late", "the clock was set back"],
+)
+def test_a_commit_of_nothing_is_told_to_try_again_for_a_second(
+    machine: TransactionMachine, after_ms: int, code: Code
+) -> None:
+    _begin(machine, "tx")
+    ended_ms = 500_000
+    machine.end(ended_ms, "", EndRequest("tx", 7, 0, True, 2))
+    (due,) = machine.markers_due()
+    machine.markers_written(ended_ms, "tx", due.producer_id, due.producer_epoch)
+    with pytest.raises(PenstockError) as refused:
+        machine.end(ended_ms + after_ms, "", EndRequest("tx", 7, 1, True, 2))
+    assert refused.value.code is code
+
+
 def test_a_line_has_an_end(machine: TransactionMachine) -> None:
     _begin(machine, "tx")
     for number in range(64):
