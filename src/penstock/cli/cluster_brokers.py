@@ -1,6 +1,7 @@
 """`penstock cluster cordon`, `uncordon`, `drain`, `decommission`, `replace`, `config`: one broker, or all of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
@@ -9,17 +10,19 @@ import click
 
 from penstock.cli.cluster_changes import alter_config, check_refusals, elect, unregister
 from penstock.cli.cluster_execution import BrokerIds, Manner, carry_out, format_outcome, manner_options, propose
-from penstock.cli.cluster_patience import Patience, patience_option
-from penstock.cli.cluster_plan import make_layout
-from penstock.cli.cluster_progress import list_names, wait_for_moves, why_nobody_decides
-from penstock.cli.cluster_view import CORDON, CORDONED, DRAINED, Partition, Picture, View
+from penstock.cli.cluster_patience import POLL_S, Patience, patience_option
+from penstock.cli.cluster_plan import check_room, make_layout
+from penstock.cli.cluster_progress import list_names, why_nobody_decides
+from penstock.cli.cluster_view import CORDON, CORDONED, DRAINED, Partition, Picture, Place, View
 from penstock.cli.connection import Server, read_properties, server_options
 from penstock.cli.failure import FAILED, USAGE, CommandError
-from penstock.cli.output import note, output_option, print_table, progress, show
+from penstock.cli.output import count_of, note, output_option, print_table, progress, show
 from penstock.cluster.plans import Layout, Move, evacuate, substitute
 
 _PATIENCE: Final = 20
 """Pictures in a row in which nobody else can lead what a broker leads, before that is told."""
+_CATCH_UP_S: Final = 5.0
+"""What brokers get to hear of an election that another one has answered."""
 
 id_argument = click.argument("broker_id", metavar="ID", type=click.IntRange(0))
 
@@ -99,16 +102,29 @@ def drain(broker_id: int, undo: bool, most_s: float | None, output: str, server:
 def _hand_back(view: View, picture: Picture, broker_id: int, output: str) -> None:
     """Have a broker lead what it should, and tell what it does not lead. Raises `CommandError` where that stays so."""
     _, refused = elect(view, [each.place for each in picture.partitions if _should_lead(each, broker_id)])
-    now = view.fetch(sizes=False)
+    now = _fetch_after(view, broker_id, refused)
     count, is_up = len(now.led_by(broker_id)), now.broker(broker_id).is_up
     waiting = [each.name for each in now.held_by(broker_id) if _waits_for(each, broker_id)]
     fields = {"broker": broker_id, "cordon": None, "up": is_up, "leaders": count, "not_in_sync": len(waiting)}
-    show(fields, output, lambda: click.echo(f"broker {broker_id} leads {count:,} partitions again") if is_up else None)
-    check_refusals(refused, f"broker {broker_id} may lead again, and does not lead {len(refused)} partitions")
+    says = f"broker {broker_id} leads {count_of(count, 'partition')} again"
+    show(fields, output, lambda: click.echo(says) if is_up else None)
+    missing = count_of(len(refused), "partition")
+    check_refusals(refused, f"broker {broker_id} may lead again, and does not lead {missing}")
     if not is_up:
         raise CommandError(f"broker {broker_id} may lead again, and is not running; start it, and it does when in sync")
     if waiting:
         note(f"it is not in sync yet for {list_names(waiting)}, and leads them when it is ('penstock cluster elect')")
+
+
+def _fetch_after(view: View, broker_id: int, refused: Collection[Place]) -> Picture:
+    """A picture that knows of the election: who is asked may hear of it a moment later than who was told."""
+    deadline = time.monotonic() + _CATCH_UP_S
+    while True:
+        picture = view.fetch(sizes=False)
+        late = [each for each in picture.partitions if _should_lead(each, broker_id) and each.place not in refused]
+        if not late or time.monotonic() >= deadline:
+            return picture
+        time.sleep(POLL_S)
 
 
 def _waits_for(partition: Partition, broker_id: int) -> bool:
@@ -158,9 +174,9 @@ def _has_heir(picture: Picture, partition: Partition, broker_id: int) -> bool:
 
 
 def _alone(broker_id: int, led: Sequence[Partition]) -> CommandError:
-    names = list_names([each.name for each in led])
+    count, names = count_of(len(led), "partition"), list_names([each.name for each in led])
     return CommandError(
-        f"broker {broker_id} is drained and still leads {len(led)} partitions that nobody else has in sync: {names}; "
+        f"broker {broker_id} is drained and still leads {count} that nobody else has in sync: {names}; "
         "wait for others to be in sync, or give them more replicas ('penstock cluster reassign --plan')"
     )
 
@@ -223,9 +239,12 @@ def _empty(view: View, broker_id: int, plan: Callable[[Layout], list[Move]], aga
             return FAILED
     became = "dry-run"
     if agreed:
-        if picture.brokers[broker_id].cordon != DRAINED:
+        now = view.fetch()
+        _check_alone(now, broker_id)
+        _check_shown(now, broker_id, moves, again)
+        if now.broker(broker_id).cordon != DRAINED:
             alter_config(view, broker_id, {CORDON: CORDONED})
-        became = _move_off(view, broker_id, plan, manner)
+        became = _move_off(view, now, broker_id, moves, plan, manner)
         if became == "empty" and (manner.wait or not _is_up(view.fetch(sizes=False), broker_id)):
             _forget(view, broker_id, again, manner.patience)
             became = "forgotten"
@@ -240,27 +259,55 @@ def _check_alone(picture: Picture, broker_id: int) -> None:
         leaving = [each for each in picture.moving if other.id in each.removing]
         if other.id != broker_id and other.cordon and leaving:
             raise CommandError(
-                f"broker {other.id} is being emptied: {len(leaving)} partitions are on their way; one at a time. "
+                f"broker {other.id} is being emptied, {count_of(len(leaving), 'partition')} to go; one at a time. "
                 f"Wait for it ('penstock cluster decommission {other.id}'), or take it back "
                 f"('penstock cluster reassign --cancel', 'penstock cluster uncordon {other.id}')"
             )
 
 
-def _move_off(view: View, broker_id: int, plan: Callable[[Layout], list[Move]], manner: Manner) -> str:
-    """What was made while the broker was not cordoned yet, or was on its way to it, goes in the next round."""
-    while True:
-        picture = view.fetch()
-        held = picture.held_by(broker_id)
-        if not held:
-            return "empty"
-        moves = plan(make_layout(picture))
-        if moves:
-            carry_out(view, moves, f"emptying broker {broker_id}", manner)
+def _check_shown(picture: Picture, broker_id: int, moves: Sequence[Move], again: str) -> None:
+    """What was agreed to is what is done: raise `CommandError` where it cannot be done any more as it was shown.
+
+    A question may stay open for hours, and meanwhile partitions come and go, and brokers stop taking replicas.
+    """
+    held = {each.place: each.replicas for each in picture.held_by(broker_id) if not each.is_moving}
+    reason = ""
+    if held != {move.place: move.old for move in moves}:
+        reason = f"broker {broker_id} holds other partitions now, or others hold them with it"
+    elif refusing := sorted({each for move in moves for each in move.adding if not _takes(picture, each)}):
+        reason = f"broker {refusing[0]} takes nothing any more: it is cordoned, drained or down"
+    if reason:
+        raise CommandError(
+            f"nothing was done, since the plan that was shown is out of date: {reason}; again: '{again}'"
+        )
+    check_room(picture, make_layout(picture), moves)
+
+
+def _takes(picture: Picture, broker_id: int) -> bool:
+    found = picture.brokers.get(broker_id)
+    return found is not None and found.takes
+
+
+def _move_off(
+    view: View,
+    picture: Picture,
+    broker_id: int,
+    moves: Sequence[Move],
+    plan: Callable[[Layout], list[Move]],
+    manner: Manner,
+) -> str:
+    """First the moves that were agreed to.
+
+    What was made while the broker was not cordoned yet, or was on its way to it, goes in the next round.
+    """
+    while held := picture.held_by(broker_id):
+        under_way = [each for each in held if each.is_moving]
+        carry_out(view, moves, f"emptying broker {broker_id}", manner, under_way)
         if not manner.wait:
             return "started"
-        under_way = {each.place: 0 for each in held if each.is_moving}
-        if under_way:
-            wait_for_moves(view, under_way, f"emptying broker {broker_id}", manner.patience)
+        picture = view.fetch()
+        moves = plan(make_layout(picture))
+    return "empty"
 
 
 def _forget(view: View, broker_id: int, again: str, patience: Patience) -> None:
@@ -283,12 +330,12 @@ def _is_up(picture: Picture, broker_id: int) -> bool:
 
 def _say(broker_id: int, became: str, again: str, moved: int) -> str:
     if became == "forgotten":
-        return f"broker {broker_id} is forgotten; {moved:,} partitions were moved"
+        return f"broker {broker_id} is forgotten; {count_of(moved, 'partition')} moved off it"
     if became == "empty":
         return f"broker {broker_id} is empty; stop it, then '{again}' has it forgotten"
     if became == "started":
-        return f"moves of {moved:,} partitions have begun; '{again}' goes on when they are done"
-    return f"{moved:,} partitions would move off broker {broker_id}"
+        return f"moves of {count_of(moved, 'partition')} have begun; '{again}' goes on when they are done"
+    return f"{count_of(moved, 'partition')} would move off broker {broker_id}"
 
 
 @contextmanager
@@ -305,7 +352,8 @@ def _ending(text: str) -> Iterator[None]:
     "config",
     short_help="Settings of brokers that act at once.",
     help="""Show or change settings that act while brokers run: for one broker (--broker), or the defaults for all of
-    them. What is not changed here is as the broker's file says; 'penstock config show' explains that.""",
+    them. Without --broker everything that is set is shown, the defaults and what single brokers have. What is not
+    changed here is as the broker's file says; 'penstock config show' explains that.""",
     epilog="""\b
 Examples:
   penstock cluster config
@@ -347,11 +395,7 @@ def config(
         raise CommandError("a setting is changed twice; say each once", code=USAGE)
     rows: list[dict[str, Any]] = []
     with View(server) as view:
-        if broker_ids is not None:
-            picture = view.fetch(sizes=False)
-            for broker_id in broker_ids:
-                picture.broker(broker_id)
-        for each in broker_ids if broker_ids is not None else [None]:
+        for each in _whose(view, broker_ids, only_shown=not changes):
             if changes:
                 alter_config(view, each, changes, dry_run=dry_run)
             found = view.ask_config(each)
@@ -367,6 +411,14 @@ def config(
         print_table(cells, ["broker", "name", "value"])
 
     show(rows, output, table)
+
+
+def _whose(view: View, broker_ids: Sequence[int] | None, *, only_shown: bool) -> list[int | None]:
+    """Whose settings are meant; None stands for the defaults. What is only looked for may be set for any broker."""
+    if broker_ids is None:
+        return [None, *(view.fetch(sizes=False).brokers if only_shown else ())]
+    picture = view.fetch(sizes=False)
+    return [picture.broker(each).id for each in broker_ids]
 
 
 COMMANDS: Final = (cordon, uncordon, drain, decommission, replace, config)

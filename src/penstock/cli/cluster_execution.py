@@ -1,6 +1,6 @@
 """Carrying out a plan: show it, ask, start the moves, wait for them, see that they arrived."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -11,10 +11,10 @@ from penstock.cli.cluster_changes import alter_config, check_refusals, start_mov
 from penstock.cli.cluster_patience import GaveUp, Patience, patience_option
 from penstock.cli.cluster_plan import check_room, format_plan, print_plan, summarize, warn
 from penstock.cli.cluster_progress import wait_for_moves
-from penstock.cli.cluster_view import THROTTLE, Picture, View
+from penstock.cli.cluster_view import THROTTLE, Partition, Picture, Place, View
 from penstock.cli.consent import confirm
 from penstock.cli.failure import USAGE, CommandError
-from penstock.cli.output import note
+from penstock.cli.output import count_of, note
 from penstock.cluster.plans import Layout, Move
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -117,22 +117,35 @@ def propose(picture: Picture, layout: Layout, moves: Sequence[Move], question: s
     return manner.yes or confirm(f"{question} ({summarize(moves)})?", "nothing was moved")
 
 
-def carry_out(view: View, moves: Sequence[Move], label: str, manner: Manner) -> None:
-    """Start moves and, unless the manner says otherwise, wait until they have arrived. Raises `CommandError`."""
-    with _throttled(view, moves, manner):
-        refused = start_moves(view, moves)
+def carry_out(
+    view: View, moves: Sequence[Move], label: str, manner: Manner, under_way: Sequence[Partition] = ()
+) -> None:
+    """Start moves and, unless the manner says otherwise, wait until they have arrived. Raises `CommandError`.
+
+    Args:
+        under_way: partitions whose moves somebody began before; they are throttled and waited for as well.
+    """
+    copying = {broker_id for move in moves for broker_id in move.adding}
+    copying |= {broker_id for each in under_way for broker_id in each.adding if broker_id not in each.isr}
+    sizes = {
+        **dict.fromkeys((each.place for each in under_way), 0),
+        **{move.place: move.copied_bytes for move in moves},
+    }
+    with _throttled(view, sorted(copying), sizes, manner):
+        refused = start_moves(view, moves) if moves else {}
         started = [move for move in moves if move.place not in refused]
-        if manner.wait and started:
-            wait_for_moves(view, {move.place: move.copied_bytes for move in started}, label, manner.patience)
-    check_refusals(refused, f"{len(refused)} of {len(moves)} partitions cannot be moved")
-    if manner.wait:
+        awaited = {place: size for place, size in sizes.items() if place not in refused}
+        if manner.wait and awaited:
+            wait_for_moves(view, awaited, label, manner.patience)
+    check_refusals(refused, f"{len(refused)} of {count_of(len(moves), 'partition')} cannot be moved")
+    if manner.wait and started:
         _check_arrived(view.fetch(sizes=False), started)
 
 
 @contextmanager
-def _throttled(view: View, moves: Sequence[Move], manner: Manner) -> Iterator[None]:
+def _throttled(view: View, copying: Sequence[int], places: Collection[Place], manner: Manner) -> Iterator[None]:
     """Slow down whoever copies; afterwards all is as it was, unless something is on its way still, or may be."""
-    targets = sorted({broker_id for move in moves for broker_id in move.adding}) if manner.throttle else []
+    targets = copying if manner.throttle else []
     before = {each: view.ask_config(each).get(THROTTLE) for each in targets}
     try:
         for broker_id in targets:
@@ -142,7 +155,7 @@ def _throttled(view: View, moves: Sequence[Move], manner: Manner) -> Iterator[No
         _tell_throttle(before)
         raise
     except CommandError:
-        if before and _is_still(view, moves):
+        if before and _is_still(view, places):
             with suppress(CommandError):
                 _lift_throttle(view, before)
         else:
@@ -154,9 +167,8 @@ def _throttled(view: View, moves: Sequence[Move], manner: Manner) -> Iterator[No
         _tell_throttle(before)
 
 
-def _is_still(view: View, moves: Sequence[Move]) -> bool:
+def _is_still(view: View, places: Collection[Place]) -> bool:
     """Whether none of them is on its way; without a picture nobody knows."""
-    places = {move.place for move in moves}
     try:
         return not any(each.place in places for each in view.fetch(sizes=False).moving)
     except CommandError:
@@ -190,7 +202,7 @@ def _check_arrived(picture: Picture, moves: Sequence[Move]) -> None:
     if strayed:
         names = ", ".join(f"{move.topic}-{move.partition}" for move in strayed[:3])
         raise CommandError(
-            f"{len(strayed)} of {len(moves)} partitions are elsewhere than planned ({names}): "
+            f"{len(strayed)} of {count_of(len(moves), 'partition')} elsewhere than planned ({names}): "
             "somebody took the move back or moved them again; 'penstock cluster status' shows what is"
         )
 

@@ -5,11 +5,16 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from penstock.cli.cluster_view import NOBODY, THROTTLE, Partition, Picture
-from penstock.cli.output import format_bytes
+from penstock.cli.output import count_of, format_bytes
 
 _NAMED: Final = 3
 _TIGHT: Final = 0.15
 """The share of a disk that is free below which it is told."""
+BROKER_AWAY: Final = "broker-away"
+_KNOWN_BY_STORE: Final = frozenset(
+    ("no-leader", "below-min-isr", "broker-down", "under-replicated", BROKER_AWAY, "cordon", "empty", "strayed")
+)
+_STORE_FIRST: Final = "the metadata store first; this was so when it last answered, and may pass when it does again"
 
 
 class Finding(NamedTuple):
@@ -29,7 +34,13 @@ class Finding(NamedTuple):
 
 def examine(picture: Picture) -> list[Finding]:
     """Worst first."""
-    return [*_problems(picture), *_notes(picture)]
+    found = [*_problems(picture), *_notes(picture)]
+    return found if picture.store_answers else [_put_off(each) for each in found]
+
+
+def _put_off(finding: Finding) -> Finding:
+    """Without the store nobody knows who is away, and nothing can be changed: advice that costs data has to wait."""
+    return finding._replace(next_step=_STORE_FIRST) if finding.kind in _KNOWN_BY_STORE else finding
 
 
 def problems(picture: Picture) -> list[Finding]:
@@ -96,7 +107,8 @@ def _problems(picture: Picture) -> list[Finding]:
     for broker in picture.brokers.values():
         held = len(picture.held_by(broker.id))
         if not broker.is_up and held:
-            text = f"broker {broker.id} is not running; it holds {_replicas(held)}"
+            is_away = "is not running" if picture.store_answers else "is not registered, and may run all the same"
+            text = f"broker {broker.id} {is_away}; it holds {count_of(held, 'replica')}"
             step = f"start it; if it is lost for good: 'penstock cluster replace {broker.id} NEW'"
             found.append(_finding("broker-down", text, step))
         elif broker.is_up and not broker.answers:
@@ -119,7 +131,12 @@ def _notes(picture: Picture) -> list[Finding]:
             _note("moving", f"{_count(moving)} moving to other brokers", "'penstock cluster reassign --status'")
         )
     for broker in picture.brokers.values():
-        if broker.cordon and picture.held_by(broker.id):
+        is_empty = not picture.held_by(broker.id)
+        if is_empty and not broker.is_up:
+            what = f"broker {broker.id} is not running, and holds nothing"
+            step = f"start it, or have it forgotten: 'penstock cluster decommission {broker.id}'"
+            found.append(_note(BROKER_AWAY, what, step))
+        elif broker.cordon and not is_empty:
             undo = f"drain {broker.id} --undo" if broker.cordon == "drained" else f"uncordon {broker.id}"
             found.append(_note("cordon", f"broker {broker.id} is {broker.cordon}", f"'penstock cluster {undo}'"))
         elif broker.cordon:
@@ -163,11 +180,7 @@ def _is_up(picture: Picture, broker_id: int) -> bool:
 
 
 def _count(partitions: Sequence[Partition]) -> str:
-    return "1 partition" if len(partitions) == 1 else f"{len(partitions):,} partitions"
-
-
-def _replicas(count: int) -> str:
-    return "1 replica" if count == 1 else f"{count:,} replicas"
+    return count_of(len(partitions), "partition")
 
 
 def _names(partitions: Sequence[Partition]) -> str:

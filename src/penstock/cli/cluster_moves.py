@@ -16,7 +16,7 @@ from penstock.cli.cluster_view import NOBODY, Partition, Picture, Place, View
 from penstock.cli.connection import Server, TopicName, server_options
 from penstock.cli.consent import confirm, yes_option
 from penstock.cli.failure import FAILED, USAGE, CommandError
-from penstock.cli.output import note, output_option, print_table, show
+from penstock.cli.output import count_of, note, output_option, print_table, show
 from penstock.cli.watch import WatchCommand, answer, watch_option
 from penstock.cluster.plans import Layout, Move, replace_all, to_brokers
 from penstock.cluster.rebalancing import COPIES_NOTHING, KINDS, By
@@ -175,7 +175,7 @@ def _has_arrived(now: Partition | None, moving: Partition) -> bool:
 
 
 def _count(partitions: Sequence[Partition]) -> str:
-    return "1 move" if len(partitions) == 1 else f"{len(partitions):,} moves"
+    return count_of(len(partitions), "move")
 
 
 @click.command(
@@ -276,7 +276,7 @@ def elect(
             output,
             lambda: _print_elected(rows),
         )
-        check_refusals(refused, f"{len(refused)} partitions got no other leader")
+        check_refusals(refused, f"{count_of(len(refused), 'partition')} got no other leader")
     return None
 
 

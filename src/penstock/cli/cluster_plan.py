@@ -15,7 +15,7 @@ import click
 from penstock.cli.cluster_progress import left_to_copy
 from penstock.cli.cluster_view import Picture, Place
 from penstock.cli.failure import USAGE, CommandError
-from penstock.cli.output import format_bytes, note, print_table
+from penstock.cli.output import count_of, format_bytes, note, print_table
 from penstock.cluster.plans import Broker, Held, Layout, Move
 
 _SHOWN: Final = 20
@@ -173,7 +173,7 @@ def _percent(share: float | None) -> str:
 
 
 def summarize(moves: Sequence[Move]) -> str:
-    count = "1 partition" if len(moves) == 1 else f"{len(moves):,} partitions"
+    count = count_of(len(moves), "partition")
     copied = sum(move.copied_bytes for move in moves)
     return f"{count}, {format_bytes(copied)} to copy" if any(move.adding for move in moves) else f"{count}, no copying"
 
@@ -207,8 +207,9 @@ def check_replication(moves: Sequence[Move], *, may_fall: bool, dry_run: bool) -
     if not fewer:
         return
     first = fewer[0]
-    told = f"{first.topic}-{first.partition} would have {len(first.new)} replicas instead of {len(first.old)}"
-    told += f", and {len(fewer) - 1:,} partitions more have fewer" if len(fewer) > 1 else ""
+    left = count_of(len(first.new), "replica")
+    told = f"{first.topic}-{first.partition} would have {left} instead of {len(first.old)}"
+    told += f", and fewer for {count_of(len(fewer) - 1, 'partition')} more" if len(fewer) > 1 else ""
     if not may_fall and not dry_run:
         raise CommandError(f"{told}; if that is meant, say --fewer-replicas, which --yes does not cover", code=USAGE)
     note(told)

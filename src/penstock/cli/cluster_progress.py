@@ -16,7 +16,7 @@ import click
 
 from penstock.cli.cluster_patience import Patience
 from penstock.cli.cluster_view import NOBODY, Partition, Picture, Place, View
-from penstock.cli.output import format_bytes, note, print_table
+from penstock.cli.output import count_of, format_bytes, note, print_table
 
 _LINE_EVERY_S: Final = 10.0
 _WIDTH: Final = 20
@@ -123,7 +123,7 @@ class Account:
     def __str__(self) -> str:
         done = len(self.places) - self.left
         return (
-            f"{done:,} of {len(self.places):,} partitions, "
+            f"{done:,} of {count_of(len(self.places), 'partition')}, "
             f"{format_bytes(self.copied_bytes)} of {format_bytes(self.total_bytes)}"
         )
 

@@ -2,7 +2,8 @@
 
 That a broker has really been away shows in the leader epochs of what it led: every hand-over raises them. One that led
 nothing has to be seen away, or out of sync; so pictures are taken while the command runs, too. A command that returns
-before it has stopped anything therefore does not pass for a restart.
+before it has stopped anything therefore does not pass for a restart. One that holds nothing leaves no trace when it
+comes back between two pictures: it need not be waited for, and the answer says that nobody can tell.
 """
 
 import shlex
@@ -23,7 +24,7 @@ from penstock.cli.cluster_view import DRAINED, Broker, Picture, View
 from penstock.cli.connection import Server, server_options
 from penstock.cli.consent import confirm, yes_option
 from penstock.cli.failure import FAILED, USAGE, CommandError
-from penstock.cli.output import note, output_option, print_table, show
+from penstock.cli.output import count_of, note, output_option, print_table, show
 
 _GATE_S: Final = 300.0
 _LOOK_EVERY_S: Final = 0.5
@@ -87,21 +88,30 @@ def restart(
         stops = [finding.text for each in brokers for finding in outages(picture, each.id)]
         for text in stops:
             note(text)
-        done: list[int] = []
-        fields: dict[str, Any] = {"dry_run": dry_run, "restarted": done, "plan": plan}
+        done: dict[int, bool] = {}
+
+        def fields() -> dict[str, Any]:
+            unproven = [each for each, proven in done.items() if not proven]
+            return {"dry_run": dry_run, "restarted": list(done), "unproven": unproven, "plan": plan}
+
         if not dry_run:
             if stops and not yes_stop_writes and not _agree_to_stop(yes):
                 return FAILED
-            if not yes and not confirm(f"Restart {len(brokers)} brokers, one after the other?", "nothing was done"):
+            if not yes and not confirm(_question(brokers), "nothing was done"):
                 return FAILED
             try:
                 _restart_all(view, brokers, words, gate_s, done, may_stop=bool(stops))
             except (CommandError, KeyboardInterrupt):
-                show(fields, output, lambda: None)
+                show(fields(), output, lambda: None)
                 raise
     says = "would be restarted" if dry_run else "restarted"
-    show(fields, output, lambda: click.echo(f"{len(brokers)} brokers {says}"))
+    show(fields(), output, lambda: click.echo(f"{count_of(len(brokers), 'broker')} {says}"))
     return None
+
+
+def _question(brokers: Sequence[Broker]) -> str:
+    one_by_one = ", one after the other" if len(brokers) > 1 else ""
+    return f"Restart {count_of(len(brokers), 'broker')}{one_by_one}?"
 
 
 def _agree_to_stop(yes: bool) -> bool:
@@ -141,22 +151,23 @@ def _fill(word: str, fields: dict[str, str]) -> str:
 
 
 def _restart_all(
-    view: View, brokers: Sequence[Broker], words: str, gate_s: float, done: list[int], *, may_stop: bool
+    view: View, brokers: Sequence[Broker], words: str, gate_s: float, done: dict[int, bool], *, may_stop: bool
 ) -> None:
-    """`done` gets each that is back."""
+    """`done` gets each that is back, with whether it was seen to have been away."""
     for at, broker in enumerate(brokers):
         left = ",".join(str(each.id) for each in brokers[at:])
         try:
-            _restart_one(view, broker, words, gate_s, may_stop=may_stop)
+            done[broker.id] = _restart_one(view, broker, words, gate_s, may_stop=may_stop)
         except CommandError as error:
             raise CommandError(f"{error}; when that is mended, go on with --brokers {left}", code=error.code) from None
         except KeyboardInterrupt:
             note(f"\nbroker {broker.id} may be restarting; to go on: --brokers {left}")
             raise
-        done.append(broker.id)
 
 
-def _restart_one(view: View, broker: Broker, words: str, gate_s: float, *, may_stop: bool) -> None:
+def _restart_one(view: View, broker: Broker, words: str, gate_s: float, *, may_stop: bool) -> bool:
+    """Returns when it is back; whether it is certain that it was away."""
+
     def why_wait(picture: Picture) -> str:
         found = [*problems(picture), *([] if may_stop else blockers(picture, broker.id))]
         return "; ".join(dict.fromkeys(each.text for each in found))
@@ -174,7 +185,7 @@ def _restart_one(view: View, broker: Broker, words: str, gate_s: float, *, may_s
 
     def why_not(picture: Picture) -> str:
         absence.see(picture)
-        if not absence.is_proven:
+        if absence.leaves_traces and not absence.is_proven:
             return f"broker {broker.id} was not away since the command ran"
         found = picture.brokers.get(broker.id)
         if found is None or not found.is_up:
@@ -185,7 +196,14 @@ def _restart_one(view: View, broker: Broker, words: str, gate_s: float, *, may_s
     _wait(
         view, gate_s, f"after broker {broker.id} was restarted", lambda picture: _lead_again(view, picture, broker.id)
     )
-    note(f"broker {broker.id}: back and in sync after {time.monotonic() - began:.1f} s")
+    if absence.is_proven:
+        note(f"broker {broker.id}: back and in sync after {time.monotonic() - began:.1f} s")
+    else:
+        note(
+            f"broker {broker.id}: it runs, and holds nothing, so nobody can tell whether it was away; "
+            "its log says when it started"
+        )
+    return absence.is_proven
 
 
 def _run(command: Sequence[str], limit_s: float, look: Callable[[], None]) -> None:
@@ -216,12 +234,17 @@ def _code_within(process: "subprocess.Popen[bytes]", seconds: float) -> int | No
 
 
 class Absence:
-    """Whether a broker was away, by pictures since the one before it was restarted."""
+    """Whether a broker was away, by pictures since the one before it was restarted.
+
+    Attributes:
+        leaves_traces: whether it shows afterwards, even if no picture was taken meanwhile.
+    """
 
     def __init__(self, before: Picture, broker_id: int) -> None:
         self._broker_id = broker_id
         self._led = {each.place: each.epoch for each in before.led_by(broker_id)}
-        self.is_proven = not before.held_by(broker_id)
+        self.leaves_traces = bool(before.held_by(broker_id))
+        self.is_proven = False
 
     def see(self, picture: Picture) -> None:
         found = picture.brokers.get(self._broker_id)
@@ -250,7 +273,7 @@ def _lead_again(view: View, picture: Picture, broker_id: int) -> str:
     ]
     if not strayed:
         return ""
-    told = f"{len(strayed)} partitions that broker {broker_id} should lead are led by others"
+    told = f"others lead {count_of(len(strayed), 'partition')} that broker {broker_id} should lead"
     try:
         _, refused = elect(view, [each.place for each in strayed])
     except CommandError as error:  # brokers come and go meanwhile; the next picture tries again

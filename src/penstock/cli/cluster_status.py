@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import click
 
-from penstock.cli.cluster_health import Finding, blockers, examine
+from penstock.cli.cluster_health import BROKER_AWAY, Finding, blockers, examine
 from penstock.cli.cluster_patience import POLL_S, try_again
 from penstock.cli.cluster_view import NOBODY, Partition, Picture, View
 from penstock.cli.connection import Server, server_options
 from penstock.cli.failure import FAILED
-from penstock.cli.output import format_bytes, output_option, print_table, show
+from penstock.cli.output import count_of, format_bytes, note, output_option, print_table, show
 from penstock.cli.watch import WatchCommand, answer, watch_option
 
 
@@ -84,7 +84,7 @@ def topics(troubled: bool, interval_s: float | None, output: str, server: Server
     short_help="Exit 0 if the cluster is healthy, 1 if not.",
     help="""Say whether the cluster is healthy: every broker that holds something is there and answers, every partition
     has its leader and all its replicas in sync, there is a controller, and the metadata store answers. Moves, cordons
-    and drained brokers are no harm.
+    and drained brokers are no harm; one that is down and holds nothing is only told of.
 
     The exit code is 0 if it is, 1 if not, 3 if no broker answers. It is the gate for scripts and probes, and the one
     that 'restart' goes by.""",
@@ -126,7 +126,16 @@ def check(wait_s: float, stopping: int | None, output: str, server: Server) -> i
             time.sleep(POLL_S)
     fields = {"healthy": not found, "problems": [_format_finding(each) for each in found]}
     show(fields, output, lambda: _print_check(found, stopping))
+    if stopping is None and picture is not None:
+        _tell_away(picture)
     return FAILED if found else 0
+
+
+def _tell_away(picture: Picture) -> None:
+    """Harmless, and an alert goes off for it: who compares the two shall find it here."""
+    for each in examine(picture):
+        if each.kind == BROKER_AWAY:
+            note(f"{each.text}; {each.next_step}")
 
 
 def _find(picture: Picture, stopping: int | None) -> list[Finding]:
@@ -226,8 +235,8 @@ def print_status(status: Mapping[str, Any]) -> None:
     verdict = _colour("healthy", "green") if status["healthy"] else _colour("NOT HEALTHY", "red")
     up = sum(broker["up"] for broker in status["brokers"])
     click.echo(
-        f"cluster {status['cluster']}: {verdict} · {up} of {len(status['brokers'])} brokers up · "
-        f"{count['total']:,} partition{'' if count['total'] == 1 else 's'} · "
+        f"cluster {status['cluster']}: {verdict} · {up} of {count_of(len(status['brokers']), 'broker')} up · "
+        f"{count_of(count['total'], 'partition')} · "
         f"controller {'none' if status['controller'] == NOBODY else status['controller']}"
     )
     print_brokers(status["brokers"])
@@ -254,10 +263,14 @@ def print_brokers(rows: list[dict[str, Any]]) -> None:
             None if row["bytes"] is None else format_bytes(row["bytes"]),
             None if row["disk_bytes"] is None else f"{1 - row['free_bytes'] / row['disk_bytes']:.0%}",
             row["cordon"] or "",
+            f"{format_bytes(row['throttle'])}/s" if row["throttle"] else "",
         ]
         for row in rows
     ]
-    print_table(cells, ["broker", "address", "rack", "state", "leaders", "replicas", "bytes", "disk", "cordon"])
+    heads = ["broker", "address", "rack", "state", "leaders", "replicas", "bytes", "disk", "cordon"]
+    if any(row["throttle"] for row in rows):
+        heads.append("throttle")
+    print_table([row[: len(heads)] for row in cells], heads)
 
 
 def print_topics(rows: list[dict[str, Any]]) -> None:

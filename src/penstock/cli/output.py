@@ -5,10 +5,11 @@ only where standard error is a terminal. Both keep to NO_COLOR. rich is imported
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import click
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FORMATS = ("table", "json", "yaml")
+_GAP: Final = 2
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -41,21 +43,21 @@ def show(value: Any, output: str, table: Callable[[], None]) -> None:
 
 
 def print_table(rows: Iterable[Sequence[object]], columns: Sequence[str], *, title: str = "") -> None:
-    """Rows for people. Numbers stand on the right; None is a dash."""
+    """Rows for people. Numbers stand on the right; None is a dash. What a terminal is too narrow for is not folded."""
     cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     right = [all(_is_number(row[at]) for row in cells) and bool(cells) for at in range(len(columns))]
-    if sys.stdout.isatty():
+    widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(columns)]
+    if sys.stdout.isatty() and sum(widths) + _GAP * len(widths) <= shutil.get_terminal_size().columns:
         _draw(cells, columns, right, title)
         return
     if title:
         click.echo(title)
-    widths = [max([len(name), *(len(row[at]) for row in cells)]) for at, name in enumerate(columns)]
     for row in [[name.upper() for name in columns], *cells]:
         padded = [
             cell.rjust(width) if to_right else cell.ljust(width)
             for cell, width, to_right in zip(row, widths, right, strict=True)
         ]
-        click.echo("  ".join(padded).rstrip())
+        click.echo((" " * _GAP).join(padded).rstrip())
 
 
 def print_fields(fields: Mapping[str, object], *, title: str = "") -> None:
@@ -85,6 +87,11 @@ def format_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+def count_of(number: int, thing: str) -> str:
+    """`1 partition`, `1,200 partitions`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 class Progress(Protocol):
@@ -133,7 +140,10 @@ def _draw(cells: list[list[str]], columns: Sequence[str], right: list[bool], tit
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    # The box has a space of its own between columns.
+    table = Table(
+        box=box.SIMPLE_HEAD, title=title or None, title_justify="left", padding=(0, _GAP - 1, 0, 0), pad_edge=False
+    )
     for name, to_right in zip(columns, right, strict=True):
         table.add_column(name, justify="right" if to_right else "left", overflow="fold")
     for row in cells:

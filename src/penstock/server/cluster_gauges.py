@@ -52,10 +52,11 @@ class _Tally:
 
     def _add_followers(self, partition: Partition, node_id: int, now: float) -> None:
         state, leadership, log = partition.state, partition.leadership, partition.opened()
-        self.under_replicated += len(state.isr) < len(state.replicas)
+        expected = state.origin or state.replicas  # who is only being added by a move is missed by nobody
+        self.under_replicated += any(replica not in state.isr for replica in expected)
         least = partition.config.least_in_sync(state.width)
         self.at_min_isr += len(state.isr) == least < state.width and leadership.enough
-        for replica in state.replicas:
+        for replica in {*expected, *state.isr}:
             follower = leadership.follower(replica) if replica != node_id else None
             if follower is None:
                 continue

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.cluster_view import CORDON, Picture
+from penstock.cli.cluster_view import CORDON, THROTTLE, Picture
 from penstock.cli.failure import CommandError
 from penstock.cli.main import main
 from penstock.cluster import broker_settings
@@ -68,13 +68,29 @@ def test_a_drain_taken_back_hands_back_what_the_broker_should_lead(staged: Stage
     assert stage.deeds == [("set", 4, {CORDON: None}), ("elect", [("t", 0)])]
 
 
+def test_what_is_handed_back_is_counted_when_it_is_known(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    led_by_2 = picture(BROKERS, partition("t", 0, [4, 2, 3], leader=2), partition("t", 1, [2, 3, 4]))
+    staged(led_by_2, led_by_2, led_by_2, FULL)
+    assert main(["cluster", "drain", "4", "--undo"]) == 0
+    assert capsys.readouterr().out == "broker 4 leads 1 partition again\n"
+
+
+def test_what_is_never_handed_back_is_not_waited_for_long(
+    staged: Staged, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.cli.cluster_brokers._CATCH_UP_S", 0.0)
+    staged(picture(BROKERS, partition("t", 0, [4, 2, 3], leader=2)))
+    assert main(["cluster", "drain", "4", "--undo"]) == 0
+    assert capsys.readouterr().out == "broker 4 leads 0 partitions again\n"
+
+
 def test_a_drain_taken_back_tells_what_is_not_handed_back(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
     stage = staged(picture(BROKERS, partition("t", 0, [4, 2, 3], leader=2)))
     stage.unelected = {("t", 0): "broker 4 cannot lead t-0"}
     assert main(["cluster", "drain", "4", "--undo"]) == 1
     told = capsys.readouterr()
     assert told.out == "broker 4 leads 0 partitions again\n"
-    assert "does not lead 1 partitions: t-0: broker 4 cannot lead t-0" in told.err
+    assert "does not lead 1 partition: t-0: broker 4 cannot lead t-0" in told.err
 
 
 def test_a_drain_taken_back_of_a_broker_that_is_down(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +147,7 @@ def test_decommission_cordons_moves_waits_for_the_stop_and_forgets(
     assert main(["cluster", "decommission", "4", "--yes"]) == 0
     told = capsys.readouterr()
     assert "broker 4 is empty: stop it now" in told.err
-    assert told.out.endswith("broker 4 is forgotten; 2 partitions were moved\n")
+    assert told.out.endswith("broker 4 is forgotten; 2 partitions moved off it\n")
     names = [deed[0] for deed in stage.deeds]
     assert names == ["set", "move", "forget"]
     assert all(4 not in replicas for replicas in stage.deeds[1][1].values())
@@ -156,8 +172,75 @@ def test_one_broker_is_emptied_at_a_time(staged: Staged, capsys: pytest.CaptureF
     emptying = partition("t", 0, [1, 2, 3, 4], isr=(2, 3, 4), adding=(1,), removing=(4,))
     stage = staged(picture([*BROKERS[:3], broker(4, cordon="cordoned")], emptying))
     assert main(["cluster", "decommission", "3", "--yes"]) == 1
-    assert "broker 4 is being emptied: 1 partitions are on their way; one at a time" in capsys.readouterr().err
+    assert "broker 4 is being emptied, 1 partition to go; one at a time" in capsys.readouterr().err
     assert stage.deeds == []
+
+
+def test_a_broker_that_is_emptied_while_the_question_is_open(
+    staged: Staged, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two terminals, both asked, both answered: the second one finds the first one at it."""
+    brokers = [*BROKERS[:3], broker(4, cordon="cordoned")]
+    on_its_way = partition("t", 0, [1, 2, 3, 4], isr=(2, 3, 4), leader=4, adding=(1,), removing=(4,))
+    stage = staged(FULL, picture(brokers, on_its_way, FULL.partitions[1]))
+    monkeypatch.setattr("penstock.cli.cluster_execution.confirm", lambda *_: True)
+    assert main(["cluster", "decommission", "3"]) == 1
+    assert "broker 4 is being emptied, 1 partition to go; one at a time" in capsys.readouterr().err
+    assert stage.deeds == []
+
+
+T_0, T_1 = FULL.partitions
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        (picture([broker(1, cordon="cordoned"), *BROKERS[1:]], T_0, T_1), "broker 1 takes nothing any more"),
+        (picture([broker(1, is_up=False), *BROKERS[1:]], T_0, T_1), "broker 1 takes nothing any more"),
+        (picture(BROKERS[1:], T_0, T_1), "broker 1 takes nothing any more"),
+        (picture(BROKERS, T_0, partition("t", 1, [2, 1, 4])), "broker 4 holds other partitions now"),
+        (picture(BROKERS, T_0, T_1, partition("u", 0, [4, 1, 2])), "broker 4 holds other partitions now"),
+        (picture(BROKERS, T_0), "broker 4 holds other partitions now"),
+    ],
+)
+def test_a_plan_that_was_shown_and_is_out_of_date_is_not_run(
+    now: Picture, told: str, staged: Staged, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = staged(FULL, now)
+    monkeypatch.setattr("penstock.cli.cluster_execution.confirm", lambda *_: True)
+    assert main(["cluster", "decommission", "4"]) == 1
+    err = capsys.readouterr().err
+    assert told in err
+    assert "nothing was done" in err
+    assert "again: 'penstock cluster decommission 4'" in err
+    assert stage.deeds == []
+
+
+def test_the_plan_that_was_shown_is_the_one_that_runs(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where, by bytes written meanwhile, another one would be made now."""
+    brokers = [broker(each, disk_bytes=10**6, free_bytes=10**6) for each in (1, 2, 3, 4)]
+    parts = [partition("t", 0, [4], min_isr=1), partition("t", 1, [4], min_isr=1), partition("u", 0, [1], min_isr=1)]
+    before = picture(brokers, *parts, sizes={("t", 0): 100, ("t", 1): 10, ("u", 0): 1})
+    grown = picture(brokers, *parts, sizes={("t", 0): 10, ("t", 1): 100, ("u", 0): 5000})
+    stage = staged(before)
+    assert main(["cluster", "decommission", "4", "--dry-run", "-o", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["partitions"]
+    stage = staged(before, grown)
+    assert main(["cluster", "decommission", "4", "--yes", "--no-wait"]) == 0
+    shown = {(row["topic"], row["partition"]): tuple(row["replicas"]) for row in rows}
+    assert stage.deeds == [("set", 4, {CORDON: "cordoned"}), ("move", shown)]
+
+
+@pytest.mark.parametrize("words", [["decommission", "4"], ["replace", "4", "1"]])
+def test_a_throttle_holds_for_moves_that_are_under_way(words: list[str], staged: Staged) -> None:
+    cordoned = [*BROKERS[:3], broker(4, cordon="cordoned")]
+    on_its_way = partition("t", 0, [1, 2, 3, 4], isr=(2, 3, 4), leader=4, adding=(1,), removing=(4,))
+    moving = picture(cordoned, on_its_way, EMPTIED.partitions[1])
+    stage = staged(*([moving] * (3 if words[0] == "decommission" else 4)), STOPPED)
+    assert main(["cluster", *words, "--yes", "--throttle", "5MB"]) == 0
+    throttled = [deed for deed in stage.deeds if THROTTLE in str(deed)]
+    assert throttled == [("set", 1, {THROTTLE: "5000000"}), ("set", 1, {THROTTLE: None})]
+    assert [deed[0] for deed in stage.deeds] == ["set", "set", "set", "forget"]
 
 
 def test_replace_puts_the_new_one_where_the_lost_one_was(staged: Staged) -> None:
@@ -185,6 +268,19 @@ def test_settings_of_some_brokers_and_of_all(staged: Staged, capsys: pytest.Capt
     assert main(["cluster", "config", "--broker", "1,2", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == [{"broker": 2, "name": CORDON, "value": "cordoned"}]
     assert main(["cluster", "config", "--set", "a=1", "--unset", "a"]) == 2
+
+
+def test_settings_of_single_brokers_are_not_hidden(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    stage = staged(FULL)
+    stage.settings = {3: {THROTTLE: "5000000"}}
+    assert main(["cluster", "config"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["3", THROTTLE, "5000000"]
+    stage.settings[None] = {"log.retention.ms": "5"}
+    assert main(["cluster", "config", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {"broker": None, "name": "log.retention.ms", "value": "5"},
+        {"broker": 3, "name": THROTTLE, "value": "5000000"},
+    ]
 
 
 def test_help_names_every_setting_that_can_be_changed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,10 +389,22 @@ def test_a_broker_that_leads_nothing_has_to_be_seen_away(
         assert main(restart(tmp_path)) == 0
 
 
-def test_a_broker_that_holds_nothing_has_to_be_there(staged: Staged, tmp_path: Path) -> None:
+def test_a_broker_that_holds_nothing_has_to_be_there(
+    staged: Staged, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    away = replace(HOLDS_NOTHING, brokers={each.id: each for each in AWAY})
     staged(HOLDS_NOTHING)
-    assert main(restart(tmp_path)) == 0
-    staged(HOLDS_NOTHING, HOLDS_NOTHING, replace(HOLDS_NOTHING, brokers={each.id: each for each in AWAY}))
+    assert main(restart(tmp_path, "-o", "json")) == 0
+    told = capfd.readouterr()
+    assert json.loads(told.out)["unproven"] == [1]
+    assert "broker 1: it runs, and holds nothing, so nobody can tell whether it was away" in told.err
+    assert "back and in sync" not in told.err
+    staged(HOLDS_NOTHING, HOLDS_NOTHING, away, HOLDS_NOTHING)
+    assert main(restart(tmp_path, "-o", "json")) == 0
+    told = capfd.readouterr()
+    assert json.loads(told.out)["unproven"] == []
+    assert "broker 1: back and in sync" in told.err
+    staged(HOLDS_NOTHING, HOLDS_NOTHING, away)
     assert main(restart(tmp_path, "--gate", "1")) == 1
 
 

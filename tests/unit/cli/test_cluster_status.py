@@ -70,6 +70,8 @@ def test_what_is_wrong_is_found(seen: Picture, kind: str, told: str) -> None:
         (picture([broker(1, cordon="cordoned")], partition("t", 0, [1], min_isr=1)), "cordon", "uncordon 1"),
         (picture([broker(1, cordon="drained")], partition("t", 0, [1], min_isr=1)), "cordon", "drain 1 --undo"),
         (picture([broker(1), broker(2, cordon="cordoned")]), "empty", "decommission 2"),
+        (picture([broker(1), broker(2, is_up=False)]), "broker-away", "start it, or have it forgotten: 'penstock"),
+        (picture([broker(1), broker(2, is_up=False, cordon="cordoned")]), "broker-away", "decommission 2"),
         (picture([broker(1, throttle=5), broker(2, throttle=5)]), "throttle", "--broker 1,2 --unset"),
         (picture([broker(1, free_bytes=10)]), "disk-tight", "balance --by disk"),
         (picture(BROKERS, partition("t", 0, [1, 2, 3], leader=2)), "strayed", "cluster elect"),
@@ -79,6 +81,21 @@ def test_what_is_worth_knowing_is_no_problem(seen: Picture, kind: str, step: str
     (found,) = examine(seen)
     assert (found.kind, found.is_problem) == (kind, False)
     assert step in found.next_step
+
+
+def test_without_the_store_nothing_is_advised_that_costs_data() -> None:
+    """Whoever is not registered may run; the store is the one thing to see to."""
+    brokers = [broker(1), broker(2, is_up=False), broker(3, is_up=False), broker(4, is_up=False)]
+    lost = partition("t", 0, [2, 3], leader=-1, isr=(2,))
+    seen = picture(brokers, lost, partition("t", 1, [1, 2, 3], isr=(1,)))
+    steps = " ".join(each.next_step for each in examine(seen))
+    assert all(word in steps for word in ("elect --unclean", "replace", "lost for good", "decommission"))
+    found = examine(replace(seen, store_answers=False))
+    assert found[0].kind == "store-away"
+    assert {each.kind for each in found} >= {"no-leader", "below-min-isr", "broker-down", "under-replicated"}
+    told = " ".join(each.text + each.next_step for each in found)
+    assert not [word for word in ("unclean", "replace", "lost", "decommission", "is not running;") if word in told]
+    assert "broker 2 is not registered, and may run all the same; it holds 2 replicas" in told
 
 
 def test_a_drained_broker_need_not_lead() -> None:
@@ -144,6 +161,16 @@ def test_check_tells_by_its_exit_code(staged: Staged, capsys: pytest.CaptureFixt
     assert "broker 7 is unknown; there are 1, 2, 3" in capsys.readouterr().err
 
 
+def test_check_tells_of_a_broker_that_is_down_and_holds_nothing(
+    staged: Staged, capsys: pytest.CaptureFixture[str]
+) -> None:
+    staged(picture([*BROKERS, broker(4, is_up=False)], *WELL.partitions))
+    assert main(["cluster", "check"]) == 0
+    told = capsys.readouterr()
+    assert told.out == "healthy\n"
+    assert "broker 4 is not running, and holds nothing; start it, or have it forgotten" in told.err
+
+
 def test_check_waits_for_health(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
     ill = picture(BROKERS, partition("t", 0, [1, 2, 3], isr=(1, 2)))
     staged(ill, ill, WELL)
@@ -168,6 +195,17 @@ def test_status_on_one_screen(staged: Staged, capsys: pytest.CaptureFixture[str]
     assert len({line.index(word) for line, word in ((out[1], "STATE"), (out[2], "up"), (out[4], "DOWN"))}) == 1
     assert out[5] == "✗ broker 3 is not running; it holds 1 replica"
     assert out[6] == "  → start it; if it is lost for good: 'penstock cluster replace 3 NEW'"
+
+
+def test_a_throttle_is_shown_where_there_is_one(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
+    staged(picture([broker(1), broker(2, throttle=5 * 2**20)]))
+    assert main(["cluster", "brokers"]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split()[-1] == "THROTTLE"
+    assert out[2].endswith("5.0 MiB/s")
+    staged(WELL)
+    assert main(["cluster", "brokers"]) == 0
+    assert "THROTTLE" not in capsys.readouterr().out
 
 
 def test_topics_and_only_those_in_trouble(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:

@@ -253,5 +253,5 @@ def test_credentials_that_cannot_be_used_are_named(run: Run) -> None:
 
 def test_a_broker_of_its_own_is_a_cluster_of_one(run: Run) -> None:
     assert run("cluster", "check").out == "healthy\n"
-    assert "1 of 1 brokers up" in run("cluster", "status").out
+    assert "1 of 1 broker up" in run("cluster", "status").out
     assert run("cluster", "cordon", "1").code == 1

@@ -64,6 +64,19 @@ def test_a_table_on_a_terminal_is_drawn() -> None:
 
 
 @pytest.mark.usefixtures("_colours")
+def test_a_table_that_a_terminal_is_too_narrow_for_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words of one letter a line are no table; a terminal wraps, or is made wider."""
+    needed = len("orders") + len("partitions") + len("records") + len("compact") + 2 * 4
+    for width, is_drawn in ((needed, True), (needed - 1, False)):
+        monkeypatch.setenv("COLUMNS", str(width))
+        with redirect_stdout(Screen()) as screen:
+            output.print_table(ROWS, COLUMNS)
+        lines = screen.getvalue().splitlines()
+        assert ("───" in screen.getvalue()) is is_drawn
+        assert sum("orders" in line and "1000" in line for line in lines) == 1, lines
+
+
+@pytest.mark.usefixtures("_colours")
 def test_no_color_draws_without_a_single_escape(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     with redirect_stdout(Screen()) as screen:

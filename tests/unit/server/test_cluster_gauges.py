@@ -127,6 +127,32 @@ def test_a_follower_that_was_not_heard_of_may_lack_everything() -> None:
     assert world.gauges()["lag_records"] == 90
 
 
+def test_a_replica_that_a_move_adds_is_missed_by_nobody() -> None:
+    world = World()
+    moving = PartitionState((4, 2, 1), (1, 2), ME, 7, target=(4, 2), origin=(1, 2))
+    partition = world.add(moving)
+    world.clock.seconds += 60
+    partition.leadership.fetched(2, 100, 1, 100, world.clock.seconds)
+    gauges = world.gauges()
+    assert (gauges["under_replicated"], gauges["lag_records"], gauges["lag_s"], gauges["lagging"]) == (0, 0, 0, 0)
+
+
+def test_a_replica_that_a_move_takes_back_is_missed_by_nobody() -> None:
+    world = World()
+    taken_back = PartitionState((1, 2, 4), (1, 2), ME, 7, target=(1, 2), origin=(1, 2))
+    world.add(taken_back).leadership.fetched(2, 100, 1, 100, world.clock.seconds)
+    assert (world.gauges()["under_replicated"], world.gauges()["lag_records"]) == (0, 0)
+
+
+def test_a_replica_that_was_there_before_the_move_is_missed() -> None:
+    world = World()
+    partition = world.add(PartitionState((4, 2, 1), (1, 4), ME, 7, target=(4, 2), origin=(1, 2)))
+    partition.leadership.fetched(4, 70, 1, 100, world.clock.seconds)
+    gauges = world.gauges()
+    assert gauges["under_replicated"] == 1
+    assert gauges["lag_records"] == 90
+
+
 def test_damage() -> None:
     world = World()
     world.add(WHOLE).is_damaged = True
