@@ -71,8 +71,7 @@ chaos-cluster: setup ## leaders and coordinators of a real cluster die again and
 	@KILLS=$${KILLS:-20} $(BIN)/python -m pytest -s --timeout 7200 tests/cluster
 
 chaos: setup ## the fault matrix: a real cluster in network namespaces, every fault (CELLS); writes docs/reliability-matrix.md
-	@$(BIN)/python -m tests.matrix --cells $${CELLS:-all}
-	@$(BIN)/python -m tests.matrix --report
+	@$(BIN)/python -m tests.matrix --cells $${CELLS:-all}; code=$$?; $(BIN)/python -m tests.matrix --report && exit $$code
 
 upgrade: setup ## three brokers of an older version (OLD, as git knows it) to this one and back, while they are written to
 	@PYTHONPATH=tests $(BIN)/python -m tests.cluster.upgrade --old $${OLD:-HEAD~1}

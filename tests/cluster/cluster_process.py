@@ -68,6 +68,7 @@ class Node:
     Attributes:
         is_ready: whether it serves, by its own word.
         log: what it prints, over all its starts.
+        crashes: exit codes of those of its processes that were started again and had ended without being told to.
     """
 
     id: int
@@ -78,6 +79,7 @@ class Node:
     environment: Mapping[str, str] = field(default_factory=dict)
     starts: int = 0
     paused: bool = False
+    crashes: list[int] = field(default_factory=list)
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -90,6 +92,11 @@ class Node:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def has_crashed(self) -> bool:
+        """Ended without being told to."""
+        return self._process is not None and self._process.poll() not in (None, *_TOLD)
+
+    @property
     def is_live(self) -> bool:
         """Running, and not told to stand still."""
         return self.is_running and not self.paused
@@ -97,6 +104,8 @@ class Node:
     def launch(self) -> None:
         """Start the process and return at once."""
         assert not self.is_running, f"broker {self.id} still runs"
+        if self.has_crashed:
+            self.crashes.append(self.process.returncode)
         with self.log.open("ab") as out:
             out.write(f"--- start {self.starts + 1}\n".encode())
             out.flush()
@@ -249,6 +258,19 @@ class ClusterProcess:
         seen = [node.view(topic) for node in self.live]
         return seen[0] if seen and all(each == seen[0] for each in seen) else None
 
+    def agreed(self, topic: str) -> View:
+        """What all live brokers agree on, as soon as they do."""
+        found: View | None = None
+
+        def is_found() -> bool:
+            nonlocal found
+            found = self.view(topic)
+            return bool(found)
+
+        self._wait(is_found, f"all live brokers say the same of {topic}")
+        assert found is not None
+        return found
+
     def leader(self, topic: str, partition: int) -> int:
         """The live broker that leads, as all live ones say."""
         found = -1
@@ -280,7 +302,7 @@ class ClusterProcess:
         """Until all brokers are live, and agree that every replica of these topics and the internal ones is in sync."""
         if len(self.live) < len(self.nodes):
             raise BrokerError(f"a broker is down, so it cannot get in sync\n{self.describe()}")
-        self._wait(lambda: all(self._is_whole(topic) for topic in topics), f"{topics} in sync")
+        self._wait(lambda: all(self.view(each) and self._is_whole(each) for each in topics), f"{topics} in sync")
         self._wait(lambda: all(self._is_whole(topic) for topic in INTERNAL_TOPICS), "internal topics in sync")
 
     def _is_whole(self, topic: str) -> bool:
@@ -311,7 +333,7 @@ class ClusterProcess:
         deadline = time.monotonic() + timeout_s
         while not condition():
             for node in self.nodes.values():
-                if node.starts and not node.is_running and node.process.returncode not in _TOLD:
+                if node.has_crashed:
                     raise BrokerError(f"broker {node.id} ended with {node.process.returncode}\n{tail(node.log)}")
             if time.monotonic() > deadline:
                 raise BrokerError(f"not within {timeout_s:.0f} s: {what}\n{self.describe()}")

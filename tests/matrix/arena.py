@@ -15,6 +15,7 @@ from .etcd_members import EtcdMembers
 from .machines import Machine, make_cluster
 from .namespaces import Namespaces
 from .network import Drop, Network
+from .replicas import Decision
 
 MACHINES = 3
 
@@ -28,11 +29,13 @@ class Arena:
 
     Attributes:
         keep: leave the directory with logs and data behind.
+        forgotten: what etcd had decided of each partition before an old copy of it was put back.
     """
 
     def __init__(self, disk: DiskKind = "plain", *, clocks: bool = False) -> None:
         self.kind, self.clocks = disk, clocks
         self.keep = False
+        self.forgotten: dict[int, list[Decision]] = {}
         self.directory = Path(tempfile.mkdtemp(prefix=f"penstock-matrix-{os.getpid()}-"))
         self.namespaces = Namespaces(MACHINES, self.directory.name.rpartition("-")[2])
         self.network = Network(self.namespaces)
@@ -69,6 +72,13 @@ class Arena:
     @property
     def machines(self) -> dict[int, Machine]:
         return cast(dict[int, Machine], self.cluster.nodes)
+
+    def crashes(self) -> dict[int, list[int]]:
+        """Exit codes of brokers that ended without being told to."""
+        return {
+            number: [*machine.crashes, *([machine.process.returncode] if machine.has_crashed else [])]
+            for number, machine in self.machines.items()
+        }
 
     def others(self, *machines: int) -> list[int]:
         return [number for number in self.machines if number not in machines]

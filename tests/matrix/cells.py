@@ -6,9 +6,13 @@ from typing import Any, Literal
 
 from . import disk_faults, faults, moves, network, rot
 from .disks import DiskKind
+from .workload import PATIENCE_S
 
-Promise = Literal["all", "others", "none"]
-"""Who goes on while the fault is there: every partition, those the victim did not lead, or nobody."""
+Promise = Literal["all", "others", "none", "refused"]
+"""Who goes on while the fault is there: every partition, those the victim did not lead, nobody by promise, or nobody at
+all: too few are left for an ack."""
+_BRIEF_S = 2.0
+"""Patience that shows what a cluster takes to go on without a silent broker, rather than what a client does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +23,11 @@ class Cell:
         promise: whose writes go on during the fault.
         bound_s: the longest pause of those that go on; generous, for machines that are busy with other things.
         hold: whether the fault is held for the run's seconds; else it takes the time it takes.
-        seconds: how long it is held at least, if that matters.
+        seconds: how long it is held, if that matters.
         each_leads: whether every broker leads in turn in the end, and is read from: what it holds is seen then.
         least_rate: share of the rate before the fault that must be there during it.
+        no_election: leaders stay who they are, in the same epoch.
+        patience_s: how long the producer waits for an answer of a broker that has gone silent, before it asks others.
     """
 
     name: str
@@ -31,11 +37,13 @@ class Cell:
     partitions: int = 3
     disk: DiskKind = "plain"
     clocks: bool = False
-    workload: Literal["plain", "java", "transactions"] = "plain"
+    workload: Literal["plain", "java", "transactions", "defaults"] = "plain"
     hold: bool = True
     seconds: float = 0.0
     least_rate: float = 0.0
     rate: int | None = None
+    no_election: bool = False
+    patience_s: float = PATIENCE_S
     warm_acks: int = 30
     each_leads: bool = False
     topic: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +88,7 @@ _PROCESSES = [
     Cell("kill-controller-transactions", faults.kill("controller"), workload="transactions"),
     Cell("kill-leader-twice", faults.kill("leader", times=2)),
     Cell("kill-follower-three-times", faults.kill("follower", times=3), partitions=1),
-    Cell("kill-two", faults.kill_some(2), promise="none"),
+    Cell("kill-two", faults.kill_some(2), promise="refused"),
     Cell("kill-all", faults.kill_some(3), bound_s=45.0),
     Cell("kill-all-transactions", faults.kill_some(3), bound_s=45.0, workload="transactions"),
     Cell("stop-leader", faults.stop("leader")),
@@ -93,14 +101,16 @@ _PROCESSES = [
     Cell("rolling-restart-transactions", faults.rolling_restart(), hold=False, workload="transactions"),
     Cell("rolling-restart-five-times", faults.rolling_restart(5), hold=False),
     Cell("rolling-restart-five-times-java", faults.rolling_restart(5), hold=False, workload="java"),
+    Cell("rolling-restart-five-times-defaults", faults.rolling_restart(5), hold=False, workload="defaults"),
     Cell("rolling-kills", faults.rolling_kills, hold=False),
-    Cell("stop-cont-leader-2s", faults.pause("leader"), promise="others", seconds=2.0),
-    Cell("stop-cont-leader", faults.pause("leader")),
-    Cell("stop-cont-leader-20s", faults.pause("leader"), seconds=20.0),
+    Cell("stop-cont-leader-2s", faults.pause("leader"), promise="none", seconds=2.0, no_election=True),
+    Cell("stop-cont-leader", faults.pause("leader"), patience_s=_BRIEF_S),
+    Cell("stop-cont-leader-20s", faults.pause("leader"), seconds=20.0, patience_s=_BRIEF_S),
+    Cell("stop-cont-leader-patient", faults.pause("leader")),
     Cell("stop-cont-leader-java", faults.pause("leader"), workload="java"),
     Cell("stop-cont-leader-transactions", faults.pause("leader"), workload="transactions"),
     Cell("stop-cont-follower", faults.pause("follower"), partitions=1),
-    Cell("stop-cont-controller", faults.pause("controller")),
+    Cell("stop-cont-controller", faults.pause("controller"), patience_s=_BRIEF_S),
     Cell(
         "stop-cont-leader-again-and-again",
         faults.pause_again_and_again("leader", 3.0, 1.0),
@@ -118,6 +128,7 @@ _NETWORK = [
             hides=True,
             what="cut from all other machines and clients",
         ),
+        patience_s=_BRIEF_S,
     ),
     Cell(
         "partition-leader-machine-java", faults.cut(_machine_cut, what="cut from all other machines"), workload="java"
@@ -169,17 +180,20 @@ _NETWORK = [
         "client-cut-from-leader",
         faults.cut(lambda victim, _: network.cut_from_clients(victim), hides=True, what="clients do not reach it"),
         promise="others",
+        no_election=True,
     ),
     Cell(
         "client-deaf-to-leader",
         faults.cut(lambda victim, _: network.answers_lost(victim), hides=True, what="clients do not hear its answers"),
         promise="others",
+        no_election=True,
     ),
     Cell(
         "client-deaf-to-leader-java",
         faults.cut(lambda victim, _: network.answers_lost(victim), hides=True, what="clients do not hear its answers"),
         promise="others",
         workload="java",
+        no_election=True,
     ),
     Cell("loss-5-percent", faults.lossy(5)),
     Cell("loss-20-percent", faults.lossy(20), promise="none"),
@@ -208,14 +222,32 @@ _NETWORK = [
     Cell("random-grudges", faults.random_grudges, promise="none", hold=False, seconds=15.0),
 ]
 _ETCD = [
-    Cell("etcd-leader-kill", faults.etcd_kill("leader")),
-    Cell("etcd-follower-kill", faults.etcd_kill("follower")),
-    Cell("etcd-leader-pause", faults.etcd_kill("leader", pauses=True)),
-    Cell("etcd-leader-kill-java", faults.etcd_kill("leader"), workload="java"),
-    Cell("etcd-leader-kill-transactions", faults.etcd_kill("leader"), workload="transactions"),
-    Cell("etcd-all-down-60s", faults.etcd_kill("all"), seconds=60.0, least_rate=0.95, rate=0, bound_s=5.0),
-    Cell("etcd-all-down-paced", faults.etcd_kill("all"), seconds=15.0, least_rate=0.95, bound_s=5.0),
-    Cell("etcd-all-pause-15s", faults.etcd_kill("all", pauses=True), seconds=15.0, least_rate=0.95, bound_s=5.0),
+    Cell("etcd-leader-kill", faults.etcd_kill("leader"), no_election=True),
+    Cell("etcd-follower-kill", faults.etcd_kill("follower"), no_election=True),
+    Cell("etcd-leader-pause", faults.etcd_kill("leader", pauses=True), no_election=True),
+    Cell("etcd-leader-kill-java", faults.etcd_kill("leader"), workload="java", no_election=True),
+    Cell("etcd-leader-kill-transactions", faults.etcd_kill("leader"), workload="transactions", no_election=True),
+    Cell(
+        "etcd-all-down-60s",
+        faults.etcd_kill("all"),
+        seconds=60.0,
+        least_rate=0.95,
+        rate=0,
+        bound_s=5.0,
+        no_election=True,
+    ),
+    Cell("etcd-all-down-paced", faults.etcd_kill("all"), seconds=15.0, least_rate=0.95, bound_s=5.0, no_election=True),
+    Cell("etcd-all-stopped", faults.etcd_stopped, seconds=20.0, bound_s=5.0),
+    Cell("etcd-down-follower-killed", faults.etcd_kill("all", also_killed="follower"), promise="refused", partitions=1),
+    Cell("etcd-old-copy-put-back", faults.etcd_put_back, promise="none", hold=False),
+    Cell(
+        "etcd-all-pause-15s",
+        faults.etcd_kill("all", pauses=True),
+        seconds=15.0,
+        least_rate=0.95,
+        bound_s=5.0,
+        no_election=True,
+    ),
 ]
 
 
@@ -235,7 +267,7 @@ _DISKS = [
     ),
     Cell(
         "eio-on-write-leader",
-        disk_faults.injected("leader", "error=EIO", "each write fails", calls="pwrite64"),
+        disk_faults.injected("leader", "error=EIO", "each write fails", calls="pwrite64", ends=True),
         bound_s=30.0,
     ),
     Cell(
@@ -244,22 +276,24 @@ _DISKS = [
         bound_s=30.0,
     ),
     Cell(
-        "eio-on-fsync-leader", disk_faults.injected("leader", "error=EIO:when=1", "the next sync fails"), bound_s=30.0
+        "eio-on-fsync-leader",
+        disk_faults.injected("leader", "error=EIO:when=1", "the next sync fails", ends=True),
+        bound_s=30.0,
     ),
     Cell(
         "eio-on-fsync-leader-later",
-        disk_faults.injected("leader", "error=EIO:when=25", "the 25th sync fails"),
+        disk_faults.injected("leader", "error=EIO:when=25", "the 25th sync fails", ends=True),
         bound_s=30.0,
     ),
     Cell(
         "eio-on-fsync-follower",
-        disk_faults.injected("follower", "error=EIO:when=1", "the next sync fails"),
+        disk_faults.injected("follower", "error=EIO:when=1", "the next sync fails", ends=True),
         partitions=1,
         bound_s=30.0,
     ),
     Cell(
         "eio-on-fsync-transactions",
-        disk_faults.injected("leader", "error=EIO:when=3", "the third sync fails"),
+        disk_faults.injected("leader", "error=EIO:when=3", "the third sync fails", ends=True),
         workload="transactions",
         bound_s=30.0,
     ),
@@ -268,6 +302,7 @@ _DISKS = [
         "slow-fsync-follower",
         disk_faults.injected("follower", "delay_enter=200000", "each sync takes 200 ms"),
         partitions=1,
+        no_election=True,
     ),
     Cell(
         "very-slow-fsync-follower",
@@ -281,20 +316,54 @@ _DISKS = [
         disk_faults.injected("leader", "delay_enter=200000", "each sync takes 200 ms"),
         partitions=1,
     ),
-    Cell("power-cut-one", disk_faults.power_cut("leader", "drop"), disk="power"),
-    Cell("power-cut-one-torn", disk_faults.power_cut("leader", "torn"), disk="power"),
-    Cell("power-cut-follower", disk_faults.power_cut("follower", "torn"), disk="power", partitions=1),
-    Cell("power-cut-all", each_leads=True, fault=disk_faults.power_cut("all", "drop"), disk="power", bound_s=60.0),
-    Cell("power-cut-all-torn", each_leads=True, fault=disk_faults.power_cut("all", "torn"), disk="power", bound_s=60.0),
+    Cell(
+        "eio-on-sendfile-leader",
+        disk_faults.injected("leader", "error=EIO:when=2+3", "what it sends from files fails", calls="sendfile"),
+        bound_s=30.0,
+    ),
+    Cell("power-cut-one", disk_faults.power_cut("leader", "drop"), disk="power", rate=0),
+    Cell("power-cut-one-torn", disk_faults.power_cut("leader", "torn"), disk="power", rate=0),
+    Cell(
+        "power-cut-one-page-cache", disk_faults.power_cut("leader", "torn"), disk="power", rate=0, topic={"flush": "os"}
+    ),
+    Cell("power-cut-follower", disk_faults.power_cut("follower", "torn"), disk="power", rate=0, partitions=1),
+    Cell(
+        "power-cut-all", each_leads=True, fault=disk_faults.power_cut("all", "drop"), disk="power", rate=0, bound_s=60.0
+    ),
+    Cell(
+        "power-cut-all-torn",
+        each_leads=True,
+        fault=disk_faults.power_cut("all", "torn"),
+        disk="power",
+        rate=0,
+        bound_s=60.0,
+    ),
     Cell(
         "power-cut-all-transactions",
         disk_faults.power_cut("all", "drop"),
         disk="power",
+        rate=0,
         bound_s=60.0,
         workload="transactions",
     ),
     Cell(
-        "last-replica-standing", disk_faults.last_replica_standing, disk="power", partitions=1, bound_s=60.0, hold=False
+        "last-replica-standing",
+        disk_faults.last_replica_standing,
+        disk="power",
+        rate=0,
+        partitions=1,
+        bound_s=60.0,
+        hold=False,
+    ),
+    Cell(
+        "last-replica-standing-page-cache",
+        disk_faults.last_replica_standing,
+        disk="power",
+        rate=0,
+        partitions=1,
+        bound_s=60.0,
+        hold=False,
+        topic={"flush": "os"},
     ),
 ]
 _ROT = [
@@ -304,6 +373,7 @@ _ROT = [
     _spoiled("bit-rot-follower-state", rot.spoiled("follower", rot.flip("state"))),
     _spoiled("bit-rot-follower-all-files", rot.spoiled("follower", rot.flip_many)),
     _spoiled("bit-rot-leader", rot.spoiled("leader", rot.flip_sealed)),
+    _spoiled("bit-rot-leader-running", rot.spoiled_while_it_runs),
     _spoiled("bit-rot-leader-stopped", rot.spoiled("leader", rot.flip_sealed, "stop")),
     _spoiled("bit-rot-leader-all-killed", rot.spoiled("leader", rot.flip_sealed, all_down=True), bound_s=60.0),
     _spoiled("bit-rot-leader-all-killed-active", rot.spoiled("leader", rot.flip_active, all_down=True), bound_s=60.0),
@@ -355,6 +425,13 @@ _CLOCKS = [
 _MEMBERSHIP = [
     Cell(
         "membership-change-under-kills", each_leads=True, fault=moves.membership_under_kills, hold=False, bound_s=60.0
+    ),
+    Cell(
+        "membership-change-under-partitions",
+        each_leads=True,
+        fault=moves.membership_under_partitions,
+        hold=False,
+        bound_s=60.0,
     ),
     Cell("membership-change-under-kills-java", moves.membership_under_kills, hold=False, bound_s=60.0, workload="java"),
 ]

@@ -13,10 +13,16 @@ from .faults import Fault, Scene, Target, pass_time
 from .machines import Machine
 
 _SYNCS = "fsync,fdatasync,syncfs"
+_ENDS_WITHIN_S = 30.0
+_ALONE_S = 5.0
 
 
-def injected(target: Target, injection: str, what: str, *, calls: str = _SYNCS) -> Fault:
-    """System calls of a running broker fail or take long: strace attaches to it, and lets go in the end."""
+def injected(target: Target, injection: str, what: str, *, calls: str = _SYNCS, ends: bool = False) -> Fault:
+    """System calls of a running broker fail or take long: strace attaches to it, and lets go in the end.
+
+    Args:
+        ends: the broker stops itself for it, with an exit code that says so.
+    """
 
     @contextmanager
     def fault(scene: Scene) -> Iterator[None]:
@@ -28,6 +34,9 @@ def injected(target: Target, injection: str, what: str, *, calls: str = _SYNCS) 
             yield
             seen = output.read_text(errors="replace")
             assert "INJECTED" in seen or "DELAYED" in seen, f"no call was injected: {calls} of {victim.id}"
+            if ends:
+                scene.ended.add(victim.id)
+                wait_until(lambda: victim.has_crashed, _ENDS_WITHIN_S, f"broker {victim.id} stopped itself")
         finally:
             tracer.terminate()
             tracer.wait()
@@ -113,18 +122,25 @@ def _lost_bytes(victim: Machine) -> int:
 
 @contextmanager
 def last_replica_standing(scene: Scene) -> Iterator[None]:
-    """KIP-966's: the followers leave, the last one loses what it did not sync, the followers come back without it."""
+    """KIP-966's: the followers leave, the last one loses what it did not sync and comes back alone: it leads nothing.
+
+    Then the followers come back.
+    """
     leader = scene.choose("leader")
     followers = [scene.arena.machines[each] for each in scene.arena.others(leader.id)]
-    followers[0].stop()
-    followers[1].stop()
+    codes = [follower.stop() for follower in followers]
+    assert codes == [0, 0], f"brokers {[each.id for each in followers]} ended with {codes}"
     pass_time(1.0)
     leader.kill()
     assert leader.disk is not None
     leader.disk.power.cut("drop")
+    leader.start()
+    pass_time(_ALONE_S)
+    assert leader.view(scene.topic)[0].leader == -1, f"broker {leader.id} leads, and may have lost what it had"
     for follower in followers:
         follower.launch()
     for follower in followers:
         follower.wait_ready()
-    scene.note(f"brokers {[each.id for each in followers]} stopped, {leader.id} lost its power, the others came back")
+    ids = [each.id for each in followers]
+    scene.note(f"brokers {ids} stopped, {leader.id} lost its power and came back alone, then the others")
     yield

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import shutil
 import subprocess
 import time
 from contextlib import suppress
@@ -44,7 +45,7 @@ class EtcdMembers:
         client, peer = f"http://{self._endpoint(member)}", f"http://{address(member)}:{ETCD_PEER_PORT}"
         options = [
             f"--name=m{member}",
-            f"--data-dir={self._directory / f'etcd-{member}'}",
+            f"--data-dir={self._data(member)}",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
             f"--listen-peer-urls={peer}",
@@ -74,12 +75,35 @@ class EtcdMembers:
             process.kill()
             process.wait()
 
+    def stop_gently(self) -> None:
+        """All at once, as a service manager does: they end leases while they can, and their watchers hear of it."""
+        for process in self._processes.values():
+            process.terminate()
+        for process in self._processes.values():
+            process.wait(_READY_WITHIN_S)
+        self._processes.clear()
+
     def signal(self, member: int, number: int) -> None:
         self._processes[member].send_signal(number)
 
     def stop(self) -> None:
         for member in self.members:
             self.kill(member)
+
+    def keep_copy(self) -> None:
+        """Of what all members hold now, taken while none of them runs."""
+        self.stop()
+        for member in self.members:
+            shutil.copytree(self._data(member), self._copy(member))
+        self.start_all()
+
+    def put_copy_back(self) -> None:
+        """As an operator does who has nothing better."""
+        self.stop()
+        for member in self.members:
+            shutil.rmtree(self._data(member))
+            self._copy(member).rename(self._data(member))
+        self.start_all()
 
     def leader(self) -> int:
         deadline = time.monotonic() + _READY_WITHIN_S
@@ -103,6 +127,12 @@ class EtcdMembers:
 
     def log(self, member: int) -> Path:
         return self._directory / f"etcd-{member}.log"
+
+    def _data(self, member: int) -> Path:
+        return self._directory / f"etcd-{member}"
+
+    def _copy(self, member: int) -> Path:
+        return self._directory / f"etcd-{member}-copy"
 
     def _endpoint(self, member: int) -> str:
         return f"{address(member)}:{ETCD_PORT}"

@@ -12,13 +12,21 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
+from confluent_kafka import Producer
+
+from chaos.load import wait_until
 from tests.cluster.cluster_process import View
 
 from . import network
 from .arena import Arena
 from .machines import Machine
 from .network import Drop
+from .replicas import decisions
 
+_REFUSED_WITHIN_S = 60.0
+_LEASES_END_S = 8.0
+_LATE_S = 30.0
+_ACCEPT = "cluster.accept_older_store"
 Target = Literal["leader", "follower", "controller", "any", "mortal"]
 
 
@@ -31,6 +39,7 @@ class Scene:
         notes: what was done, for a person.
         view: who led what before.
         spared: a broker that shall not end.
+        ended: brokers that end by themselves because of the fault.
     """
 
     arena: Arena
@@ -41,6 +50,7 @@ class Scene:
     victims: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     spared: int = 0
+    ended: set[int] = field(default_factory=set)
 
     def choose(self, target: Target) -> Machine:
         """A broker by its part in partition 0 or in the cluster; it counts as a victim."""
@@ -190,9 +200,13 @@ def cut(
         pass_time(0.1)
         scene.note(f"broker {victim.id} ({target}): {what}")
         yield
-        assert scene.arena.network.counted() > 0, "no packet was dropped: the fault was not there"
+        _check_dropped(scene)
 
     return fault
+
+
+def _check_dropped(scene: Scene) -> None:
+    assert scene.arena.network.counted() > 0, "no packet was dropped: the fault was not there"
 
 
 def flapping(target: Target, each_s: float, drops: Callable[[int, list[int]], list[Drop]], what: str) -> Fault:
@@ -202,6 +216,7 @@ def flapping(target: Target, each_s: float, drops: Callable[[int, list[int]], li
         while time.monotonic() < until:
             scene.arena.drop(drops(victim.id, scene.arena.others(victim.id)))
             pass_time(each_s)
+            _check_dropped(scene)
             scene.arena.network.heal()
             pass_time(each_s)
             rounds += 1
@@ -221,6 +236,7 @@ def random_grudges(scene: Scene) -> Iterator[None]:
         scene.arena.network.heal()
         scene.arena.network.drop(ways(first, second))
         pass_time(1.0)
+        _check_dropped(scene)
         rounds += 1
     scene.note(f"{rounds} random grudges of a second each")
     yield
@@ -233,6 +249,7 @@ def lossy(percent: int) -> Fault:
             scene.arena.network.drop(network.loss(number, percent))
         scene.note(f"{percent} % of all packets lost on every machine")
         yield
+        _check_dropped(scene)
 
     return fault
 
@@ -240,7 +257,9 @@ def lossy(percent: int) -> Fault:
 # --- etcd
 
 
-def etcd_kill(which: Literal["leader", "follower", "all"], *, pauses: bool = False) -> Fault:
+def etcd_kill(
+    which: Literal["leader", "follower", "all"], *, pauses: bool = False, also_killed: Target | None = None
+) -> Fault:
     @contextmanager
     def fault(scene: Scene) -> Iterator[None]:
         etcd = scene.arena.etcd
@@ -256,12 +275,60 @@ def etcd_kill(which: Literal["leader", "follower", "all"], *, pauses: bool = Fal
             else:
                 etcd.kill(member)
         scene.note(f"etcd members {members} ({which}) {'stand still' if pauses else 'killed'}")
+        if also_killed is not None:
+            victim = scene.choose(also_killed)
+            victim.kill()
+            scene.note(f"broker {victim.id} ({also_killed}) killed")
         yield
         if pauses:
             for member in members:
                 etcd.signal(member, signal.SIGCONT)
 
     return fault
+
+
+@contextmanager
+def etcd_stopped(scene: Scene) -> Iterator[None]:
+    """All members are asked to stop. A client that comes then finds its leaders, too."""
+    arena, topic = scene.arena, f"{scene.topic}-late"
+    arena.cluster.create_topic(topic, 3)
+    arena.etcd.stop_gently()
+    pass_time(_LEASES_END_S)
+    late = Producer({"bootstrap.servers": arena.cluster.bootstrap, "enable.idempotence": True, "log_level": 0})
+    told: list[object] = []
+    for partition in range(3):
+        late.produce(topic, b"late", partition=partition, on_delivery=lambda error, _: told.append(error))
+    late.flush(_LATE_S)
+    assert told == [None] * 3, f"a client that came while etcd was away was told {told}"
+    scene.note("all etcd members stopped by SIGTERM; a new client wrote to three partitions")
+    yield
+
+
+@contextmanager
+def etcd_put_back(scene: Scene) -> Iterator[None]:
+    """An old copy of etcd under running brokers: each ends, none starts, until an operator says that it shall."""
+    arena = scene.arena
+    leader = scene.choose("leader")
+    arena.etcd.keep_copy()
+    leader.kill()
+    leader.start()
+    arena.cluster.wait_whole(scene.topic)
+    arena.forgotten = decisions(arena.etcd, scene.topic)
+    arena.etcd.put_copy_back()
+    scene.ended.update(arena.machines)
+    for machine in arena.machines.values():
+        wait_until(lambda each=machine: not each.is_running, _REFUSED_WITHIN_S, f"broker {machine.id} ended")
+        machine.launch()
+        wait_until(lambda each=machine: not each.is_running, _REFUSED_WITHIN_S, f"broker {machine.id} did not start")
+        told = machine.log.read_text().splitlines()[-1]
+        assert _ACCEPT in told, f"broker {machine.id} does not say why it refuses: {told}"
+    for machine in arena.machines.values():
+        machine.environment = {**machine.environment, "PENSTOCK_CLUSTER__ACCEPT_OLDER_STORE": "true"}
+    arena.cluster.start()
+    scene.note(
+        "etcd of before a change of leaders put back; every broker ended and refused, then was told to accept it"
+    )
+    yield
 
 
 # --- clocks

@@ -5,11 +5,12 @@ what the store had decided, and what lies on which disk.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from chaos.history import History, Kind, PartitionLog
+from tests.cluster.cluster_process import Partition
 
 from .replicas import Batch, Decision, differences
 
@@ -19,6 +20,9 @@ REPLICAS_DIFFER = "replicas_differ"
 NO_PROGRESS = "no_progress"
 NOT_IN_SYNC = "not_in_sync"
 SENDS_FAILED = "sends_failed"
+CRASHED = "crashed"
+NOT_REFUSED = "not_refused"
+ELECTED = "elected_without_need"
 LOST_KINDS = (Kind.LOST, Kind.VANISHED, Kind.MOVED, "unconsumed", "not_copied", "torn")
 DUPLICATE_KINDS = (Kind.DUPLICATE, Kind.DOUBLE_ACK, "consumed_twice")
 
@@ -37,9 +41,47 @@ class Knock(NamedTuple):
     value: str
 
 
-def judge_history(history: History, logs: Mapping[int, PartitionLog], *, trimmed: bool = False) -> list[Finding]:
-    found = history.check(logs, trimmed=trimmed)
+def judge_history(history: History, logs: Mapping[int, PartitionLog]) -> list[Finding]:
+    found = history.check(logs)
     return [Finding(each.kind, f"partition {each.partition}: {each.text}") for each in found]
+
+
+def with_what_was_read(history: History, reader: str, logs: Mapping[int, PartitionLog]) -> dict[int, PartitionLog]:
+    """Logs from their first offset on: what retention has removed is taken from a reader that was there in time."""
+    whole = {}
+    for partition, log in logs.items():
+        early = [
+            each for each in history.seen[reader] if each.partition == partition and each.offset < log.start_offset
+        ]
+        whole[partition] = PartitionLog(0, log.end_offset, [*early, *log.records])
+    return whole
+
+
+def judge_crashes(crashes: Mapping[int, Sequence[int]], meant: Collection[int]) -> list[Finding]:
+    """Nobody ends but those the fault is meant to end: exit codes of each broker that did."""
+    return [
+        Finding(CRASHED, f"broker {broker} ended by itself with {', '.join(map(str, codes))}")
+        for broker, codes in crashes.items()
+        if codes and broker not in meant
+    ]
+
+
+def judge_refusals(acks: Mapping[int, Sequence[float]], began: float, ended: float) -> list[Finding]:
+    """Where fewer are left than an ack needs, there is none."""
+    return [
+        Finding(NOT_REFUSED, f"partition {partition}: {number} acks while too few were in sync")
+        for partition, times in acks.items()
+        if (number := sum(began <= at <= ended for at in times))
+    ]
+
+
+def judge_same_epochs(before: Mapping[int, Partition], after: Mapping[int, Partition]) -> list[Finding]:
+    """Nobody was elected meanwhile."""
+    return [
+        Finding(ELECTED, f"partition {index}: epoch {state.epoch} before, {after[index].epoch} after")
+        for index, state in before.items()
+        if after[index].epoch != state.epoch
+    ]
 
 
 def judge_epochs(decided: Mapping[int, Sequence[Decision]]) -> list[Finding]:
@@ -80,12 +122,12 @@ def judge_acks(
     return found
 
 
-def judge_replicas(replicas: Mapping[int, Mapping[int, list[Batch]]]) -> list[Finding]:
-    """Partition → broker → what it holds: the same everywhere."""
+def judge_replicas(replicas: Mapping[int, Mapping[int, list[Batch]]], *, trimmed: bool = False) -> list[Finding]:
+    """Partition → broker → what it holds: the same everywhere; with `trimmed`, some may have let go of more."""
     return [
         Finding(REPLICAS_DIFFER, f"partition {partition}: {text}")
         for partition, held in replicas.items()
-        for text in differences(held)
+        for text in differences(held, trimmed=trimmed)
     ]
 
 

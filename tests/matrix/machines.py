@@ -5,6 +5,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import yaml
@@ -19,6 +20,17 @@ from .namespaces import Namespaces, address
 from .network import HTTP_PORT, INTERNAL_PORT, KAFKA_PORT
 
 _ASK_TIMEOUT_S = 2.0
+
+
+class Size(NamedTuple):
+    """What a process takes. Sockets are apart: how many there are is up to others, too."""
+
+    rss_bytes: int
+    files: int
+    sockets: int
+
+    def __str__(self) -> str:
+        return f"{self.rss_bytes >> 20} MiB, {self.files} files, {self.sockets} sockets"
 
 
 @dataclass(slots=True)
@@ -48,12 +60,14 @@ class Machine(Node):
         assert self.clock is not None, f"broker {self.id} runs without libfaketime"
         self.clock.write_text(f"{seconds:+d}\n")
 
-    def size(self) -> tuple[int, int] | None:
-        """Resident bytes and open descriptors, while it runs."""
+    def size(self) -> Size | None:
+        """While it runs."""
         try:
-            process = psutil.Process(self.process.pid)
-            return process.memory_info().rss, process.num_fds()
-        except psutil.Error:
+            pid = self.process.pid
+            names = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()]
+            sockets = sum(name.startswith("socket:") for name in names)
+            return Size(psutil.Process(pid).memory_info().rss, len(names) - sockets, sockets)
+        except (psutil.Error, OSError):
             return None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from chaos.load import wait_until
 from tests.conformance.wire import Wire
 
+from . import network
 from .arena import Arena
 from .faults import Scene, pass_time
 from .replicas import decisions
@@ -35,17 +36,38 @@ def membership_under_kills(scene: Scene) -> Iterator[None]:
     yield
 
 
+@contextmanager
+def membership_under_partitions(scene: Scene) -> Iterator[None]:
+    """Replicas are taken away and given back while a machine is cut off from the others."""
+    brokers = sorted(scene.arena.machines)
+    plans = [brokers[:2], brokers[1:], brokers]
+    for target in plans:
+        reassign(scene.arena, scene.topic, sorted(scene.view), target)
+        pass_time(scene.coin.uniform(0, 0.3))
+        victim = scene.coin.choice(brokers)
+        scene.arena.drop(network.cut_off(victim, scene.arena.others(victim)))
+        pass_time(scene.coin.uniform(1.0, 6.0))
+        assert scene.arena.network.counted() > 0, "no packet was dropped: the fault was not there"
+        scene.arena.network.heal()
+        wait_until(lambda: not moving(scene.arena, scene.topic), _REASSIGN_WITHIN_S, f"{scene.topic} is at {target}")
+    scene.note(f"moved to {plans}, a machine cut off within each move")
+    yield
+
+
 def reassign(arena: Arena, topic: str, partitions: Sequence[int], target: Sequence[int]) -> None:
     """Ask for these replicas in this order, of whoever answers."""
     rows = [{"partition_index": index, "replicas": list(target)} for index in partitions]
 
-    def is_taken() -> bool:
-        answer = _ask(arena, "alter_partition_reassignments", 0, topics=[{"name": topic, "partitions": rows}])
-        if answer is None or int(answer.error_code):
-            return False
-        return not any(int(each.error_code) for one in answer.responses for each in one.partitions)
+    def is_taken(answer: Any) -> bool:
+        codes = [int(each.error_code) for one in answer.responses for each in one.partitions]
+        return not int(answer.error_code) and not any(codes)
 
-    wait_until(is_taken, _REASSIGN_WITHIN_S, f"the move of {topic} to {list(target)} was accepted")
+    def is_asked() -> bool:
+        """Of each in turn: one that is cut off cannot decide anything."""
+        asked = {"topics": [{"name": topic, "partitions": rows}]}
+        return any(is_taken(answer) for answer in _answers(arena, "alter_partition_reassignments", 0, **asked))
+
+    wait_until(is_asked, _REASSIGN_WITHIN_S, f"the move of {topic} to {list(target)} was accepted")
 
 
 def moving(arena: Arena, topic: str) -> bool:
@@ -73,7 +95,10 @@ def lead(arena: Arena, topic: str, partitions: Sequence[int], broker: int) -> No
 
 def _ask(arena: Arena, api: str, version: int, **values: Any) -> Any:
     """The answer of the first broker that gives one, or None."""
+    return next(_answers(arena, api, version, **values), None)
+
+
+def _answers(arena: Arena, api: str, version: int, **values: Any) -> Iterator[Any]:
     for machine in arena.cluster.live:
         with suppress(OSError), Wire(machine.bootstrap) as wire:
-            return wire.call(api, version, timeout=_ANSWER_MS, **values)
-    return None
+            yield wire.call(api, version, timeout=_ANSWER_MS, **values)

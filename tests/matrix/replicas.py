@@ -40,15 +40,15 @@ def read_batches(directory: Path) -> list[Batch]:
     return found
 
 
-def differences(replicas: Mapping[int, list[Batch]]) -> list[str]:
-    """In words, where replicas do not hold the same batches from the latest start on."""
+def differences(replicas: Mapping[int, list[Batch]], *, trimmed: bool = False) -> list[str]:
+    """In words, where replicas do not hold the same batches; with `trimmed`, from the latest start on."""
     filled = {broker: batches for broker, batches in replicas.items() if batches}
     if not filled:
         return []
     if len(filled) < len(replicas):
         empty = sorted(set(replicas) - set(filled))
         return [f"brokers {empty} hold nothing, {sorted(filled)} do"]
-    start = max(batches[0].base for batches in filled.values())
+    start = max(batches[0].base for batches in filled.values()) if trimmed else 0
     texts = []
     (first, expected), *others = sorted(filled.items())
     wanted = {batch.base: batch for batch in expected if batch.base >= start}
@@ -85,6 +85,19 @@ def decisions(etcd: EtcdMembers, topic: str) -> dict[int, list[Decision]]:
             states.append(_decision(value))
         found[int(key.removeprefix(prefix))] = states[::-1]
     return found
+
+
+def go_on(forgotten: Mapping[int, list[Decision]], decided: Mapping[int, list[Decision]]) -> dict[int, list[Decision]]:
+    """What a store said until an old copy of it was put back, and what it said of later epochs since then.
+
+    It may say something of the old ones once more. Nobody may act on that: whoever acked by it is found out.
+    """
+    whole = {}
+    for index, states in decided.items():
+        before = forgotten.get(index, [])
+        latest = max((state.epoch for state in before), default=-1)
+        whole[index] = [*before, *(state for state in states if state.epoch > latest)]
+    return whole
 
 
 def _decision(value: bytes) -> Decision:

@@ -17,6 +17,7 @@ from .cells import CELLS, GROUPS
 from .run import Result
 
 RESULTS = Path(__file__).parent / "results"
+SOAKS = RESULTS / "soak"
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reliability-matrix.md"
 _HEAD = """\
@@ -32,8 +33,15 @@ everything and judges:
 - whoever acknowledged a record led in the epoch that wrote it (every broker is written to directly all the time, also
   one that leads no more), and no epoch had two leaders;
 - all replicas hold the same bytes in the end, read from their files;
+- nobody ended but those whom the fault ends, and where it ends somebody (a sync that fails), they did end;
 - where writes are promised to go on during the fault, they did: *goes on* says for which partitions, and the *longest
-  gap* is the longest time one of them was without an acknowledgement, detection of the fault included.
+  gap* is the longest time one of them was without an acknowledgement, detection of the fault included. Where nothing
+  is promised it is that of any partition until all were written to again. The *gap after* is counted from the healing.
+  Where too few replicas are left, nothing was acknowledged.
+
+Producers wait 5 s for an answer of a broker that is silent; where a cell says how long a cluster takes to go on without
+such a broker (`stop-cont-leader`, `-20s`, `-controller`, `leader-machine-lost`), 2 s. `-defaults` cells have clients as
+well for which nothing is set, and no error may reach those.
 
 `make chaos` runs it, `python -m tests.matrix --cells NAME --seed N` one cell of it again. This page is made from the
 figures of such runs (`python -m tests.matrix --report`). The machine had two cores for three brokers, three etcd
@@ -41,7 +49,7 @@ members, all clients and other work beside it, so gaps are upper bounds rather t
 ([benchmarks-cluster.md](benchmarks-cluster.md) has those). All brokers share one disk and one kernel: that faults of
 different machines are independent is what it cannot show. etcd's own disks are never cut.
 """
-_GOES_ON = {"all": "everything", "others": "what others lead", "none": "not promised"}
+_GOES_ON = {"all": "everything", "others": "what others lead", "none": "not promised", "refused": "nothing may"}
 
 
 def new_file() -> Path:
@@ -61,6 +69,15 @@ def keep(results: Sequence[Result], seconds: float, path: Path) -> None:
     path.write_text(json.dumps(run, indent=1) + "\n")
 
 
+def keep_soak(result: Result, growth: dict[str, Any]) -> Path:
+    """Write the figures of a long run."""
+    path = SOAKS / f"{time.strftime('%Y-%m-%d-%H%M')}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    run = {"date": time.strftime("%Y-%m-%d %H:%M"), "commit": _commit(), **_kept(result), **growth}
+    path.write_text(json.dumps(run, indent=1) + "\n")
+    return path
+
+
 def _kept(result: Result) -> dict[str, Any]:
     """Without what means something on this machine only: where the logs are, and directories named in messages."""
     fields = result.as_json()
@@ -70,12 +87,13 @@ def _kept(result: Result) -> dict[str, Any]:
 
 
 def write() -> Path:
-    PAGE.write_text(page([json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]))
+    runs, soaks = ([json.loads(path.read_text()) for path in sorted(each.glob("*.json"))] for each in (RESULTS, SOAKS))
+    PAGE.write_text(page(runs) + "".join(_soak(run) for run in soaks[-1:]))
     return PAGE
 
 
 def page(runs: Iterable[dict[str, Any]]) -> str:
-    """The whole page."""
+    """All but the soak."""
     every: dict[str, list[dict[str, Any]]] = {}
     ordered = sorted(runs, key=lambda run: str(run["date"]))
     for run in ordered:
@@ -86,8 +104,19 @@ def page(runs: Iterable[dict[str, Any]]) -> str:
     for title, cells in GROUPS.items():
         rows = [_row(every[cell.name]) for cell in cells if cell.name in every]
         if rows:
-            head = "| cell | what happened | goes on | acked | lost | twice | longest gap | in sync after | verdict |\n"
-            parts.append(f"\n## {title}\n{head}|---|---|---|--:|--:|--:|--:|--:|---|\n" + "\n".join(rows) + "\n")
+            heads = (
+                "cell",
+                "what happened",
+                "goes on",
+                "acked",
+                "lost",
+                "twice",
+                "longest gap",
+                "gap after",
+                "in sync after",
+            )
+            head = f"| {' | '.join(heads)} | verdict |\n|---|---|---|--:|--:|--:|--:|--:|--:|---|\n"
+            parts.append(f"\n## {title}\n{head}" + "\n".join(rows) + "\n")
     failed = [result for results in every.values() for result in results if result["verdict"] != "ok"]
     if failed:
         parts.append("\n## What failed\n" + "\n".join(_failure(result) for result in failed) + "\n")
@@ -110,12 +139,33 @@ def _summary(every: dict[str, list[dict[str, Any]]], runs: Sequence[dict[str, An
 
 def _row(results: Sequence[dict[str, Any]]) -> str:
     result = results[-1]
-    gap, in_sync = (_seconds(result[name]) for name in ("gap_s", "in_sync_s"))
+    gap, after, in_sync = (_seconds(result[name]) for name in ("gap_s", "after_s", "in_sync_s"))
+    rates = [result[name] for name in ("rate_before", "rate_during", "rate_after")]
+    told = result["injected"]
+    if result["rate_after"]:
+        told += "; acks a second before, meanwhile, after: " + ", ".join(f"{rate:,.0f}" for rate in rates)
     fine = sum(each["verdict"] == "ok" for each in results)
     verdict = f"{fine} of {len(results)} ok" if len(results) > 1 else result["verdict"]
     return (
-        f"| `{result['cell']}` | {result['injected']} | {_GOES_ON[result['promise']]} | {result['acked']:,} "
-        f"| {result['lost']} | {result['duplicated']} | {gap} | {in_sync} | {verdict} |"
+        f"| `{result['cell']}` | {told} | {_GOES_ON[result['promise']]} | {result['acked']:,} "
+        f"| {result['lost']} | {result['duplicated']} | {gap} | {after} | {in_sync} | {verdict} |"
+    )
+
+
+def _soak(run: dict[str, Any]) -> str:
+    heads = "| | memory | files | sockets |\n|---|--:|--:|--:|\n"
+    rows = "\n".join(
+        f"| quarter {number} | {each['rss_mib']:.1f} MiB | {each['files']:.1f} | {each['sockets']:.1f} |"
+        for number, each in enumerate(run["quarters"], start=1)
+    )
+    return (
+        f"\n## {run['took_s'] / 60:.0f} minutes with a fault a minute\n"
+        f"`make soak`, {run['date'][:10]}: {run['injected']}, one history for all of them: {run['acked']:,} records "
+        f"acknowledged, {run['lost']} lost, {run['duplicated']} twice; longest gap {_seconds(run['gap_s'])}. Verdict: "
+        f"{run['verdict']}. One broker is paused and cut off like the others and never ends. Its memory changed by "
+        f"{run['memory_per_hour']:+.1%} an hour, its open files by {run['files_per_hour']:+.1%}, by a straight line "
+        f"after the first quarter; at most 5 % are allowed. On average it had\n\n{heads}{rows}\n"
+        + ("\nWhat was found:\n" + "\n".join(f"- {text}" for text in run["texts"]) + "\n" if run["texts"] else "")
     )
 
 

@@ -20,7 +20,8 @@ from .cells import Cell
 from .faults import Scene, pass_time
 from .judge import Finding
 from .moves import lead
-from .replicas import Batch, decisions, read_batches
+from .plain_clients import PlainClients
+from .replicas import Batch, decisions, go_on, read_batches
 from .transactions import Copying
 from .workload import RATE, Workload
 
@@ -31,7 +32,10 @@ _GRACE_S = 0.5
 _SETTLE_S = 90.0
 _RECOVER_S = 60.0
 _SAME_S = 20.0
-_RATE_S = 8.0
+_AFTER_S = 30.0
+"""Generous, as the bounds of cells are."""
+_RATE_S = 15.0
+_RATE_WARM_S = 5.0
 _TOLD = 6
 """Findings told in words; all are counted."""
 _PASSING = DOWN | {KafkaError.OFFSET_NOT_AVAILABLE}
@@ -43,7 +47,9 @@ class Result:
     """What a cell came to, as it is kept in JSON.
 
     Attributes:
-        gap_s: longest time without an ack of a partition that was to go on, while the fault was there.
+        gap_s: longest time without an ack of a partition that was to go on, while the fault was there; where nothing
+            is promised, of any partition until all were written to again.
+        after_s: the longest such time of any partition from the healing on.
         in_sync_s: from the healing to the moment every replica was in sync.
         logs: where they were kept, when it failed.
     """
@@ -57,6 +63,7 @@ class Result:
     lost: int = 0
     duplicated: int = 0
     gap_s: float | None = None
+    after_s: float | None = None
     rate_before: float = 0.0
     rate_during: float = 0.0
     rate_after: float = 0.0
@@ -96,7 +103,7 @@ def run_cell(cell: Cell, seed: int, seconds: float = SECONDS) -> Result:
     findings: list[Finding] = []
     try:
         with arena:
-            findings = attempt(lambda: _play(arena, cell, seed, max(seconds, cell.seconds), result))
+            findings = attempt(lambda: _play(arena, cell, seed, cell.seconds or seconds, result))
             arena.keep = bool(findings)
     except Exception as problem:  # noqa: BLE001 - a cluster that does not start is what the cell came to
         findings.append(Finding(type(problem).__name__, f"the arena: {problem}"))
@@ -120,37 +127,57 @@ def _play(arena: Arena, cell: Cell, seed: int, seconds: float, result: Result) -
     with ExitStack() as closing:
         if cell.workload == "java":
             cluster.create_topic(f"{topic}-java", cell.partitions, cluster.smallest_segments)
-        workload = Workload(
-            arena, topic, cell.partitions, rate=RATE if cell.rate is None else cell.rate, java=cell.workload == "java"
-        )
+        rate = RATE if cell.rate is None else cell.rate
+        is_java = cell.workload == "java"
+        workload = Workload(arena, topic, cell.partitions, rate=rate, patience_s=cell.patience_s, java=is_java)
         copying = None
         if cell.workload == "transactions":
             copying = closing.enter_context(Copying(cluster, arena.directory / "copying", seed))
             copying.warm_up()
+        plain = None
+        if cell.workload == "defaults":
+            cluster.create_topic(f"{topic}-plain", cell.partitions, cluster.smallest_segments)
+            plain = closing.enter_context(PlainClients(cluster.bootstrap, f"{topic}-plain", cell.partitions))
+            plain.warm_up(cell.warm_acks)
         warm = time.monotonic()
         closing.enter_context(workload)
         workload.warm_up(cell.warm_acks)
         if cell.least_rate:
-            pass_time(_RATE_S)
+            pass_time(_RATE_WARM_S + _RATE_S)
         pass_time(coin.uniform(0, 1))
-        view = cluster.view(topic)
-        assert view is not None, "the brokers do not agree before anything was done to them"
-        scene = Scene(arena, topic, coin, seconds, view)
+        scene = Scene(arena, topic, coin, seconds, cluster.agreed(topic))
+        struck = time.monotonic()
         findings += attempt(lambda: _strike(cell, scene, workload, result, warm))
-        findings += attempt(lambda: recover(arena, workload, result))
+        findings += attempt(
+            lambda: recover(arena, workload, result, all_ended=len(scene.victims) == len(arena.machines))
+        )
+        if result.gap_s is None:
+            result.gap_s = workload.longest_gap(range(cell.partitions), struck, time.monotonic())
         findings += _compare_rates(cell, workload, result)
+        if cell.no_election:
+            findings += judge.judge_same_epochs(scene.view, cluster.agreed(topic))
+        if plain is not None:
+            findings += attempt(lambda: _finish_plain(arena, plain, result))
         if copying is not None:
             findings += attempt(lambda: _finish(copying, result))
         findings += attempt(lambda: workload.finish(_SETTLE_S))
         if cell.each_leads:
             findings += attempt(lambda: _read_from_each(arena, workload))
         findings += attempt(lambda: judge_all(arena, workload, result))
+    findings += judge.judge_crashes(arena.crashes(), scene.ended)
     return list(dict.fromkeys(findings))  # what is missing is missing each time it is read
 
 
 def _finish(copying: Copying, result: Result) -> list[Finding]:
     found = [Finding(each.kind, f"transactions: {each.text}") for each in copying.finish()]
     result.acked += copying.copied
+    return found
+
+
+def _finish_plain(arena: Arena, plain: PlainClients, result: Result) -> list[Finding]:
+    found = plain.finish(_SETTLE_S)
+    found += plain.judge(_read(arena.cluster.bootstrap, plain.topic, len(arena.cluster.agreed(plain.topic))))
+    result.acked += plain.history.acked
     return found
 
 
@@ -175,42 +202,51 @@ def _strike(cell: Cell, scene: Scene, workload: Workload, result: Result, warm: 
     finally:
         result.injected = "; ".join(scene.notes)
     acks = workload.history.acks
+    if cell.promise == "refused":
+        findings += judge.judge_refusals(acks, began + _GRACE_S, ended)
     if promised:
-        result.gap_s = max(judge.longest_gap(acks[each], began, ended) for each in promised)
+        result.gap_s = workload.longest_gap(promised, began, ended)
         if result.gap_s > cell.bound_s:
             text = f"a gap of {result.gap_s:.1f} s, {cell.bound_s:g} s at most are promised"
             findings.append(Finding(judge.NO_PROGRESS, text))
     everything = [at for times in acks.values() for at in times]
-    # The clients' first second is not their rate.
-    result.rate_before = judge.rate(everything, warm + 1.0, began)
+    # The clients' first seconds are not their rate.
+    result.rate_before = judge.rate(everything, warm + (_RATE_WARM_S if cell.least_rate else 1.0), began)
     result.rate_during = judge.rate(everything, began, ended)
     return findings
 
 
 def _compare_rates(cell: Cell, workload: Workload, result: Result) -> list[Finding]:
-    """With a rate from before and one from after the fault: a machine with other work is not the same all the time."""
+    """With the mean of before and after the fault: a machine with other work is not the same all the time."""
     if not cell.least_rate:
         return []
     healed = time.monotonic()
     pass_time(_RATE_S)
     everything = [at for times in workload.history.acks.values() for at in times]
     result.rate_after = judge.rate(everything, healed, time.monotonic())
-    if result.rate_during >= cell.least_rate * min(result.rate_before, result.rate_after):
+    if result.rate_during >= cell.least_rate * (result.rate_before + result.rate_after) / 2:
         return []
     text = f"{result.rate_during:.0f}/s in the fault, {result.rate_before:.0f} before, {result.rate_after:.0f} after"
     return [Finding(judge.NO_PROGRESS, text)]
 
 
 def _promised(cell: Cell, scene: Scene) -> list[int]:
-    if cell.promise == "none":
+    if cell.promise in ("none", "refused"):
         return []
     if cell.promise == "all":
         return sorted(scene.view)
-    return [index for index, state in scene.view.items() if state.leader not in scene.victims]
+    others = [index for index, state in scene.view.items() if state.leader not in scene.victims]
+    assert others, "the victim leads everything, so nothing is promised"
+    return others
 
 
-def recover(arena: Arena, workload: Workload, result: Result) -> list[Finding]:
-    """All is healed: every replica gets in sync, and every partition is written to again."""
+def recover(arena: Arena, workload: Workload, result: Result, *, all_ended: bool = False) -> list[Finding]:
+    """All is healed: every replica gets in sync, and every partition is written to again.
+
+    Args:
+        all_ended: no broker lived through it. librdkafka drains a partition before it goes to a new leader, and may
+            then do so without end; a new one of the same kind must be able to write, though.
+    """
     healed = time.monotonic()
     arena.heal()
     arena.cluster.wait_whole(workload.topic)
@@ -218,10 +254,13 @@ def recover(arena: Arena, workload: Workload, result: Result) -> list[Finding]:
     try:
         workload.wait_for_acks(_PROGRESS_ACKS, range(workload.partitions), _RECOVER_S, healed)
     except TimeoutError as late:
-        hung = workload.give_up_hung(healed)
-        if not hung:
+        if not all_ended:
             return [Finding(judge.NO_PROGRESS, f"after the healing: {late}")]
-        result.injected += f"; the client hung that wrote to partitions {hung}, others wrote"
+        hung = workload.replace_hung(healed)
+        result.injected += f"; the clients hung that wrote to partitions {hung}, new ones wrote"
+    result.after_s = workload.longest_gap(range(workload.partitions), healed, time.monotonic())
+    if result.after_s > _AFTER_S:
+        return [Finding(judge.NO_PROGRESS, f"a gap of {result.after_s:.1f} s after the healing")]
     return []
 
 
@@ -240,7 +279,10 @@ def judge_all(arena: Arena, workload: Workload, result: Result, *, trimmed: bool
     topic, partitions = workload.topic, workload.partitions
     bootstrap = arena.cluster.bootstrap
     arena.cluster.wait_whole(topic)
-    findings = judge.judge_history(workload.history, _read(bootstrap, topic, partitions), trimmed=trimmed)
+    logs = _read(bootstrap, topic, partitions)
+    if trimmed:
+        logs = judge.with_what_was_read(workload.history, workload.reader.name, logs)
+    findings = judge.judge_history(workload.history, logs)
     findings += [Finding(judge.SENDS_FAILED, str(error)) for error in workload.failed]
     result.acked += workload.history.acked
     result.unknown += sum(send.outcome is Outcome.UNKNOWN for send in workload.history.sends())
@@ -251,10 +293,10 @@ def judge_all(arena: Arena, workload: Workload, result: Result, *, trimmed: bool
         findings += [Finding(judge.SENDS_FAILED, str(each)) for each in workload.java.failures()]
         result.acked += foreign.acked
         findings += judge.judge_replicas(_files(arena, workload.java_topic, partitions))
-    decided = decisions(arena.etcd, topic)
+    decided = go_on(arena.forgotten, decisions(arena.etcd, topic))
     findings += judge.judge_epochs(decided)
-    files = _files(arena, topic, partitions)
-    findings += judge.judge_replicas(files)
+    files = _files(arena, topic, partitions, trimmed=trimmed)
+    findings += judge.judge_replicas(files, trimmed=trimmed)
     held = {index: next(iter(replicas.values())) for index, replicas in files.items()}
     return findings + judge.judge_acks(workload.knocks.acks, decided, held)
 
@@ -270,7 +312,7 @@ def _read(bootstrap: str, topic: str, partitions: int) -> dict[int, PartitionLog
                 raise
 
 
-def _files(arena: Arena, topic: str, partitions: int) -> dict[int, dict[int, list[Batch]]]:
+def _files(arena: Arena, topic: str, partitions: int, *, trimmed: bool = False) -> dict[int, dict[int, list[Batch]]]:
     """What lies on the disks of each partition's replicas, when they are the same or no longer about to be."""
     files: dict[int, dict[int, list[Batch]]] = {}
 
@@ -281,7 +323,7 @@ def _files(arena: Arena, topic: str, partitions: int) -> dict[int, dict[int, lis
             files[index] = {
                 broker: read_batches(arena.machines[broker].data / "logs" / topic / str(index)) for broker in brokers
             }
-        return not judge.judge_replicas(files)
+        return not judge.judge_replicas(files, trimmed=trimmed)
 
     with suppress(TimeoutError):  # the judge says in what they differ
         wait_until(are_same, _SAME_S, "all replicas hold the same")

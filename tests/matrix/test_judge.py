@@ -5,10 +5,24 @@ from pathlib import Path
 import pytest
 
 from chaos.history import Outcome, PartitionLog, Record, Send
+from tests.cluster.cluster_process import Partition
 from tests.matrix import judge
 from tests.matrix.cells import CELLS, GROUPS, SMOKE
-from tests.matrix.judge import Knock, counts, judge_acks, judge_epochs, judge_history, judge_replicas, longest_gap, rate
-from tests.matrix.replicas import Batch, Decision, read_batches
+from tests.matrix.judge import (
+    Knock,
+    counts,
+    judge_acks,
+    judge_crashes,
+    judge_epochs,
+    judge_history,
+    judge_refusals,
+    judge_replicas,
+    judge_same_epochs,
+    longest_gap,
+    rate,
+    with_what_was_read,
+)
+from tests.matrix.replicas import Batch, Decision, go_on, read_batches
 from tests.matrix.report import page
 from tests.matrix.run import Result
 from tests.matrix.soak import Sample, judge_samples, slope_per_hour
@@ -107,9 +121,58 @@ class TestLeaders:
         assert judge_epochs({0: [Decision(1, 4, (1,), (1, 2)), Decision(-1, 4, (1,), (1, 2))]}) == []
 
 
+class TestWhatRetentionRemoved:
+    """Five were acked, the log begins at 3 now: a reader that was there in time knows the others."""
+
+    @pytest.mark.parametrize(
+        ("read", "kinds"),
+        [
+            (["p0-0", "p0-1", "p0-2"], set()),
+            (["p0-0", "p0-2"], {"lost", "moved", "gap"}),
+            (["p0-0", "p0-1", "p0-1"], {"lost", "duplicate"}),
+            (["p0-0", "p0-2", "p0-1"], {"moved", "reordered"}),
+        ],
+        ids=["good", "lost", "doubled", "swapped"],
+    )
+    def test_it_is_judged_by_what_was_read_of_it(self, read: list[str], kinds: set[str]) -> None:
+        history = history_of("p0-0", "p0-1", "p0-2", "p0-3", "p0-4")
+        left = {0: PartitionLog(3, 5, [Record(0, 3, "p0-3"), Record(0, 4, "p0-4")])}
+        history.seen["r"] = [Record(0, offset, value) for offset, value in enumerate(read)]
+        found = counts(judge_history(history, with_what_was_read(history, "r", left)))
+        assert set(found) == kinds
+
+
+class TestWhoEndedAndWhoLed:
+    def test_nobody_ends_but_those_who_shall(self) -> None:
+        assert judge_crashes({1: [], 2: [1], 3: []}, {2}) == []
+        assert counts(judge_crashes({1: [], 2: [1], 3: [134]}, {2})) == {judge.CRASHED: 1}
+
+    def test_an_ack_while_too_few_are_in_sync_is_found(self) -> None:
+        assert judge_refusals({0: [1.0, 9.0], 1: []}, 2.0, 8.0) == []
+        assert counts(judge_refusals({0: [1.0, 5.0], 1: [6.0, 7.0]}, 2.0, 8.0)) == {judge.NOT_REFUSED: 2}
+
+    def test_an_election_is_found(self) -> None:
+        before = {0: Partition(1, 4, (1, 2), (1, 2)), 1: Partition(2, 7, (1, 2), (1, 2))}
+        smaller = {**before, 0: Partition(1, 4, (1, 2), (1,))}
+        elected = {**before, 1: Partition(2, 8, (1, 2), (1, 2))}
+        assert judge_same_epochs(before, smaller) == []
+        assert counts(judge_same_epochs(before, elected)) == {judge.ELECTED: 1}
+
+    def test_after_an_old_copy_of_the_store_only_later_epochs_count(self) -> None:
+        forgotten = [Decision(1, 1, (1, 2), (1, 2)), Decision(2, 2, (1, 2), (1, 2))]
+        again = [Decision(1, 1, (1, 2), (1, 2)), Decision(1, 2, (1,), (1, 2)), Decision(1, 3, (1,), (1, 2))]
+        whole = go_on({0: forgotten}, {0: again})
+        assert [(each.leader, each.epoch) for each in whole[0]] == [(1, 1), (2, 2), (1, 3)]
+        assert judge_epochs(whole) == []
+        late = judge_acks([Knock(1, 0, 0, "a")], whole, {0: [batch(0, epoch=2)]})
+        assert counts(late) == {judge.SPLIT_BRAIN: 1}
+
+
 class TestReplicas:
     def test_the_same_is_fine_also_when_retention_took_more_of_one(self) -> None:
-        assert judge_replicas({0: {1: [batch(0), batch(2)], 2: [batch(2)]}}) == []
+        one_is_shorter = {0: {1: [batch(0), batch(2)], 2: [batch(2)]}}
+        assert judge_replicas(one_is_shorter, trimmed=True) == []
+        assert counts(judge_replicas(one_is_shorter)) == {judge.REPLICAS_DIFFER: 1}
         assert judge_replicas({0: {1: [], 2: []}}) == []
 
     @pytest.mark.parametrize(
@@ -139,9 +202,9 @@ class TestPace:
         assert slope_per_hour([(0.0, 100.0), (1800.0, 105.0), (3600.0, 110.0)]) == pytest.approx(10 / 105)
 
     def test_a_witness_that_grows_is_found_and_one_that_stays_is_not(self) -> None:
-        grows = [Sample(at, 100_000 + at * 10, 50) for at in range(0, 3600, 10)]
-        stays = [Sample(at, 100_000, 50) for at in range(0, 3600, 10)]
-        leaks = [Sample(at, 100_000, 50 + at // 60) for at in range(0, 3600, 10)]
+        grows = [Sample(at, 100_000 + at * 10, 50, 9) for at in range(0, 3600, 10)]
+        stays = [Sample(at, 100_000, 50, 9) for at in range(0, 3600, 10)]
+        leaks = [Sample(at, 100_000, 50 + at // 60, 9) for at in range(0, 3600, 10)]
         assert [len(judge_samples(samples, 0.05)[2]) for samples in (grows, stays, leaks)] == [1, 0, 1]
 
     def test_a_rate_is_of_what_lies_between(self) -> None:

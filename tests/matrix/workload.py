@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,13 @@ from chaos.wire import Wire
 from tests.cluster.verifiable import VerifiableProducer
 
 from .arena import Arena
-from .judge import Finding, Knock
+from .judge import Finding, Knock, longest_gap
 
 # librdkafka may write twice when a leader changes while it has several requests under way (confluentinc/librdkafka
 # issue 4953); the Java producer has five of them.
-CAREFUL: dict[str, Any] = {
-    "max.in.flight.requests.per.connection": 1,
-    "socket.timeout.ms": 5000,
-    "request.timeout.ms": 5000,
-    "message.timeout.ms": 600_000,
-}
+CAREFUL: dict[str, Any] = {"max.in.flight.requests.per.connection": 1, "message.timeout.ms": 600_000}
+PATIENCE_S = 5.0
+"""How long a producer waits for an answer. One that is cut off without a word is told of nothing earlier than that."""
 VALUE_BYTES = 200
 RATE = 300
 """Sends a second of a producer that takes its time; the machine has other things to do."""
@@ -38,6 +35,10 @@ WINDOW = 20
 JAVA_RATE = 200
 _KNOCK_S = 0.25
 _KNOCK_TIMEOUT_S = 10.0
+_FRESH_ACKS = 10
+_FRESH_S = 30.0
+_REFUSED = (3, 19)
+"""Unknown topic, not enough replicas: nothing was appended. One that leads no more may say so after it has appended."""
 
 
 class TimedHistory(History):
@@ -56,11 +57,20 @@ class TimedHistory(History):
 class PacedLoad(ProducerLoad):
     """Writes to one partition, as fast as its rate says, or as it can when that is 0."""
 
-    def __init__(self, bootstrap: str, topic: str, partition: int, history: History, *, rate: float) -> None:
-        name = f"p{partition}"
-        super().__init__(
-            bootstrap, topic, 1, history, name=name, value_bytes=VALUE_BYTES, window=WINDOW, config=CAREFUL
-        )
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partition: int,
+        history: History,
+        *,
+        name: str,
+        rate: float,
+        patience_s: float,
+    ) -> None:
+        most_ms = int(patience_s * 1000)
+        config = {**CAREFUL, "socket.timeout.ms": most_ms, "request.timeout.ms": most_ms}
+        super().__init__(bootstrap, topic, 1, history, name=name, value_bytes=VALUE_BYTES, window=WINDOW, config=config)
         self._random = _Always(partition)
         self._rate, self._due = rate, time.monotonic()
 
@@ -97,6 +107,7 @@ class Knocks:
     def __init__(self, brokers: Mapping[int, str], topic: str, partitions: int, history: History) -> None:
         self._topic, self._partitions, self._history = topic, partitions, history
         self.acks: list[Knock] = []
+        self.broken: list[Finding] = []
         self.last: dict[int, float] = {}
         """When each partition's leader acked a knock last."""
         self._stopped = threading.Event()
@@ -128,12 +139,17 @@ class Knocks:
                         self._knock(wire, broker, count)
             except OSError:
                 self._stopped.wait(_KNOCK_S)
+            except Exception as problem:  # noqa: BLE001 - nobody would notice that a broker is not asked any more
+                self.broken.append(Finding("knock", f"broker {broker}: {problem!r}"))
+                return
 
     def _knock(self, wire: Wire, broker: int, count: int) -> None:
         value, partition = f"{self.PREFIX}{broker}-{count}", count % self._partitions
         # A sender of its own each time: one that was not answered may land behind the next one.
         self._history.sent(Send(value, 0, partition, value))
         answer = wire.produce_one(self._topic, f"{value}:".encode(), partition)
+        if answer.error_code in _REFUSED:
+            self._history.settled(value, Outcome.FAIL)
         if answer.error_code == 0:
             self.acks.append(Knock(broker, partition, answer.base_offset, value))
             self.last[partition] = time.monotonic()
@@ -145,18 +161,32 @@ class Workload:
 
     Args:
         rate: of the producer; 0 is as fast as it can.
+        patience_s: how long the producer waits for an answer.
         java: Kafka's own VerifiableProducer takes part, in a topic of its own.
     """
 
-    def __init__(self, arena: Arena, topic: str, partitions: int, *, rate: int = RATE, java: bool = False) -> None:
+    def __init__(
+        self,
+        arena: Arena,
+        topic: str,
+        partitions: int,
+        *,
+        rate: int = RATE,
+        patience_s: float = PATIENCE_S,
+        java: bool = False,
+    ) -> None:
         self.topic, self.partitions = topic, partitions
         self.history = TimedHistory()
         bootstrap = arena.cluster.bootstrap
         # One for each partition: a window that is full of what one leader does not answer must not hold up the others.
-        self.loads = [
-            PacedLoad(bootstrap, topic, partition, self.history, rate=rate / partitions)
-            for partition in range(partitions)
-        ]
+        self._load: dict[str, Any] = {
+            "bootstrap": bootstrap,
+            "topic": topic,
+            "history": self.history,
+            "rate": rate / partitions,
+            "patience_s": patience_s,
+        }
+        self.loads = [PacedLoad(**self._load, partition=index, name=f"p{index}") for index in range(partitions)]
         self.reader = ReaderLoad(bootstrap, topic, partitions, self.history)
         brokers = {number: machine.bootstrap for number, machine in arena.machines.items()}
         self.knocks = Knocks(brokers, topic, partitions, self.history)
@@ -201,18 +231,22 @@ class Workload:
     def failed(self) -> list[KafkaError]:
         return [error for load in self.loads for error in load.failed]
 
-    def give_up_hung(self, after: float) -> list[int]:
-        """Partitions whose leader acks knocks while their producer says nothing: it waits for an answer from before.
+    def longest_gap(self, partitions: Iterable[int], began: float, ended: float) -> float:
+        return max(longest_gap(self.history.acks[each], began, ended) for each in partitions)
 
-        librdkafka drains a partition before it goes to a new leader, and when all brokers were away it may do so
-        without end. What such a producer sent stays unknown, and it sends no more.
+    def replace_hung(self, after: float) -> list[int]:
+        """Have others write to the partitions whose producer is not answered; what it sent stays unknown.
+
+        Raises:
+            TimeoutError: those are not answered either.
         """
-        silent = [index for index in range(self.partitions) if not self.acks_after(index, after)]
-        if not all(self.knocks.last.get(index, 0.0) > after for index in silent):
-            return []
-        for index in silent:
+        hung = [index for index in range(self.partitions) if not self.acks_after(index, after)]
+        for index in hung:
             self.loads[index].give_up()
-        return silent
+            fresh = PacedLoad(**self._load, partition=index, name=f"p{index}-again")
+            self.loads.append(self._closing.enter_context(fresh))
+        self.wait_for_acks(_FRESH_ACKS, hung, _FRESH_S, after)
+        return hung
 
     def finish(self, timeout_s: float) -> list[Finding]:
         """No new sends, and each one sent has its outcome; the reader has come as far as the acks."""
@@ -223,6 +257,7 @@ class Workload:
             except TimeoutError as late:
                 found.append(Finding("unsettled", str(late)))
         self.knocks.stop()
+        found += self.knocks.broken
         if self.java is not None:
             self.java.finish()
         seen = self.history.seen[self.reader.name]
