@@ -112,7 +112,11 @@ REPLICATION_GAUGES: tuple[Meaning, ...] = (
     Meaning("leaders", "replication_leaders", "Partitions this broker leads."),
     Meaning("not_preferred", "replication_not_preferred", "Led partitions that another broker should lead."),
     Meaning("replicas", "replication_replicas", "Partitions this broker holds, leading or following."),
-    Meaning("under_replicated", "replication_under_replicated", "Led partitions with replicas not in sync."),
+    Meaning(
+        "under_replicated",
+        "replication_under_replicated",
+        "Led partitions with replicas not in sync, but for those that a move is making.",
+    ),
     Meaning(
         "at_min_isr", "replication_at_min_isr", "Led partitions that cannot answer acks=all when one more replica goes."
     ),

@@ -67,8 +67,8 @@ class Segment:
     """Bytes `[0, size)` of one file, offsets `[base, next_offset)`.
 
     `card` is None for a sealed segment nobody has read yet. `unchecked` holds the blocks that must match their checksum
-    before they are sent: those written by an earlier process. Sealed ones must whenever they come from the disk.
-    `file` is set while the segment is written or unsynced.
+    before they are sent: those written by an earlier process. Sealed ones must whenever a read does not find them in
+    memory. `file` is set while the segment is written or unsynced.
     """
 
     __slots__ = (
