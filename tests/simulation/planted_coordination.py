@@ -133,8 +133,8 @@ async def _write_markers_once(self: Transactions, shard: Any, machine: Any, due:
         shard.step(lambda one, now: one.markers_written(now, due.transactional_id, due.producer_id, due.producer_epoch))
 
 
-async def _until_visible_at_once(written: Any) -> None:
-    await asyncio.sleep(0)
+def _visible_at_once(written: Any) -> "asyncio.Future[None]":
+    return asyncio.ensure_future(asyncio.sleep(0))
 
 
 def _replay_without_due(self: TransactionMachine, *arguments: Any) -> None:
@@ -203,7 +203,7 @@ PLANTED_COORDINATION: dict[str, Planted] = {
     ),
     "markers_not_durable": Planted(
         "a transaction is over when its markers are written, before they are committed",
-        lambda: patch("penstock.engine.transactions.transactions._until_visible", _until_visible_at_once),
+        lambda: patch("penstock.engine.transactions.transactions._visibility", _visible_at_once),
     ),
     "markers_forgotten": Planted(
         "a coordinator that takes over does not write the markers that are missing",
