@@ -16,12 +16,13 @@ disks.py         where a broker's data lies: plain, small, or on a disk whose po
 machines.py      the brokers, each on its machine, with what is wrapped around its start
 arena.py         all of that, started and taken down together
 workload.py      producers, readers and knocks at every broker's door, with the time of every ack
+plain_clients.py a producer and a consumer as somebody writes them first, beside it
 transactions.py  exactly-once copying and a group, beside it
 replicas.py      the files of every replica: are they the same, and which epoch wrote what
 judge.py         what must follow from what was seen: a verdict
 faults.py        what can be done to processes, the network, etcd and clocks, and how it is undone
 disk_faults.py   what disks do to brokers that run, or were running a moment ago
-moves.py         partitions that move while brokers die
+moves.py         partitions that move while brokers die or are cut off
 rot.py           what can be done to the files of a broker that is down
 cells.py         the matrix itself
 run.py           one cell from its start to its verdict

@@ -256,6 +256,11 @@ def _spoiled(name: str, fault: faults.Fault, **more: Any) -> Cell:
     return Cell(name, fault, **{"partitions": 1, "rate": 600, "warm_acks": 1200, "each_leads": True, **more})
 
 
+def _last_one(name: str, **more: Any) -> Cell:
+    fault = disk_faults.last_replica_standing
+    return Cell(name, fault, disk="power", rate=0, partitions=1, bound_s=60.0, hold=False, **more)
+
+
 _DISKS = [
     Cell("disk-full-leader", disk_faults.full_disk(["leader"]), disk="small", bound_s=30.0),
     Cell("disk-full-follower", disk_faults.full_disk(["follower"]), disk="small", partitions=1, bound_s=30.0),
@@ -346,25 +351,8 @@ _DISKS = [
         bound_s=60.0,
         workload="transactions",
     ),
-    Cell(
-        "last-replica-standing",
-        disk_faults.last_replica_standing,
-        disk="power",
-        rate=0,
-        partitions=1,
-        bound_s=60.0,
-        hold=False,
-    ),
-    Cell(
-        "last-replica-standing-page-cache",
-        disk_faults.last_replica_standing,
-        disk="power",
-        rate=0,
-        partitions=1,
-        bound_s=60.0,
-        hold=False,
-        topic={"flush": "os"},
-    ),
+    _last_one("last-replica-standing"),
+    _last_one("last-replica-standing-page-cache", topic={"flush": "os"}),
 ]
 _ROT = [
     _spoiled("bit-rot-follower", rot.spoiled("follower", rot.flip_sealed)),

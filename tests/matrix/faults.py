@@ -200,12 +200,12 @@ def cut(
         pass_time(0.1)
         scene.note(f"broker {victim.id} ({target}): {what}")
         yield
-        _check_dropped(scene)
+        check_dropped(scene)
 
     return fault
 
 
-def _check_dropped(scene: Scene) -> None:
+def check_dropped(scene: Scene) -> None:
     assert scene.arena.network.counted() > 0, "no packet was dropped: the fault was not there"
 
 
@@ -216,7 +216,7 @@ def flapping(target: Target, each_s: float, drops: Callable[[int, list[int]], li
         while time.monotonic() < until:
             scene.arena.drop(drops(victim.id, scene.arena.others(victim.id)))
             pass_time(each_s)
-            _check_dropped(scene)
+            check_dropped(scene)
             scene.arena.network.heal()
             pass_time(each_s)
             rounds += 1
@@ -236,7 +236,7 @@ def random_grudges(scene: Scene) -> Iterator[None]:
         scene.arena.network.heal()
         scene.arena.network.drop(ways(first, second))
         pass_time(1.0)
-        _check_dropped(scene)
+        check_dropped(scene)
         rounds += 1
     scene.note(f"{rounds} random grudges of a second each")
     yield
@@ -249,7 +249,7 @@ def lossy(percent: int) -> Fault:
             scene.arena.network.drop(network.loss(number, percent))
         scene.note(f"{percent} % of all packets lost on every machine")
         yield
-        _check_dropped(scene)
+        check_dropped(scene)
 
     return fault
 

@@ -41,7 +41,7 @@ everything and judges:
 
 Producers wait 5 s for an answer of a broker that is silent; where a cell says how long a cluster takes to go on without
 such a broker (`stop-cont-leader`, `-20s`, `-controller`, `leader-machine-lost`), 2 s. `-defaults` cells have clients as
-well for which nothing is set, and no error may reach those.
+well for which nothing is set but idempotence, and no error may reach those.
 
 `make chaos` runs it, `python -m tests.matrix --cells NAME --seed N` one cell of it again. This page is made from the
 figures of such runs (`python -m tests.matrix --report`). The machine had two cores for three brokers, three etcd
@@ -88,7 +88,7 @@ def _kept(result: Result) -> dict[str, Any]:
 
 def write() -> Path:
     runs, soaks = ([json.loads(path.read_text()) for path in sorted(each.glob("*.json"))] for each in (RESULTS, SOAKS))
-    PAGE.write_text(page(runs) + "".join(_soak(run) for run in soaks[-1:]))
+    PAGE.write_text(page(runs) + "".join(soak_section(run) for run in soaks[-1:]))
     return PAGE
 
 
@@ -152,7 +152,7 @@ def _row(results: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _soak(run: dict[str, Any]) -> str:
+def soak_section(run: dict[str, Any]) -> str:
     heads = "| | memory | files | sockets |\n|---|--:|--:|--:|\n"
     rows = "\n".join(
         f"| quarter {number} | {each['rss_mib']:.1f} MiB | {each['files']:.1f} | {each['sockets']:.1f} |"

@@ -188,6 +188,7 @@ def _strike(cell: Cell, scene: Scene, workload: Workload, result: Result, warm: 
     promised: list[int] = []
     try:
         with cell.fault(scene):
+            there = time.monotonic()
             result.injected = "; ".join(scene.notes)
             promised = _promised(cell, scene)
             left = scene.seconds - (time.monotonic() - began)
@@ -203,7 +204,7 @@ def _strike(cell: Cell, scene: Scene, workload: Workload, result: Result, warm: 
         result.injected = "; ".join(scene.notes)
     acks = workload.history.acks
     if cell.promise == "refused":
-        findings += judge.judge_refusals(acks, began + _GRACE_S, ended)
+        findings += judge.judge_refusals(acks, there + _GRACE_S, ended)
     if promised:
         result.gap_s = workload.longest_gap(promised, began, ended)
         if result.gap_s > cell.bound_s:

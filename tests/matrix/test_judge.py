@@ -23,9 +23,9 @@ from tests.matrix.judge import (
     with_what_was_read,
 )
 from tests.matrix.replicas import Batch, Decision, go_on, read_batches
-from tests.matrix.report import page
+from tests.matrix.report import page, soak_section
 from tests.matrix.run import Result
-from tests.matrix.soak import Sample, judge_samples, slope_per_hour
+from tests.matrix.soak import Sample, by_quarters, judge_samples, slope_per_hour
 from tests.matrix.workload import Knocks, TimedHistory
 
 VALUES = ["p0-0", "p0-1", "p0-2"]
@@ -190,6 +190,18 @@ class TestReplicas:
         (tmp_path / "00000000000000000007.log").write_bytes(whole + whole[:20])
         (read,) = read_batches(tmp_path)
         assert read[:3] == (7, 11, 3)
+
+
+class TestSoak:
+    def test_a_page_tells_of_the_quarters_and_of_what_was_found(self) -> None:
+        samples = [Sample(float(at), (100 + at // 4) << 20, 30 + at // 4, 9) for at in range(16)]
+        quarters = by_quarters(samples)
+        assert [(each["rss_mib"], each["files"]) for each in quarters] == [(100, 30), (101, 31), (102, 32), (103, 33)]
+        growth = {"memory_per_hour": 0.01, "files_per_hour": -0.02, "quarters": quarters}
+        run = {"date": "2026-01-01 10:00", **Result("soak", 1, texts=["lost: one"]).as_json(), **growth, "gap_s": 1.0}
+        text = soak_section(run)
+        assert "| quarter 4 | 103.0 MiB | 33.0 | 9.0 |" in text
+        assert "+1.0%" in text and "-2.0%" in text and "Verdict: failed" in text and "- lost: one" in text
 
 
 class TestPace:

@@ -108,8 +108,6 @@ class Knocks:
         self._topic, self._partitions, self._history = topic, partitions, history
         self.acks: list[Knock] = []
         self.broken: list[Finding] = []
-        self.last: dict[int, float] = {}
-        """When each partition's leader acked a knock last."""
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=each, name=f"knock-{each[0]}", daemon=True)
@@ -152,7 +150,6 @@ class Knocks:
             self._history.settled(value, Outcome.FAIL)
         if answer.error_code == 0:
             self.acks.append(Knock(broker, partition, answer.base_offset, value))
-            self.last[partition] = time.monotonic()
             self._history.settled(value, Outcome.OK, answer.base_offset)
 
 

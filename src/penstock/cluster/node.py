@@ -103,7 +103,9 @@ class ClusterNode:
         self._followings: dict[int, tuple[BrokerRecord, Following, asyncio.Task[None]]] = {}
         self._clean_incarnation: int | None = None
         self.image = Image()
-        self.watcher = Watcher(store, self.image, clock, self._end_of, settings.relist_s, name=settings.store_name)
+        self.watcher = Watcher(
+            store, self.image, clock, self._refuse_store, settings.relist_s, name=settings.store_name
+        )
         self._file = MemberFile(
             disk,
             directory.path,
@@ -223,7 +225,7 @@ class ClusterNode:
 
     # --- while it runs
 
-    def _end_of(self, older: BaseException) -> None:
+    def _refuse_store(self, older: BaseException) -> None:
         """The store went back: stop, and remember how far it was, or the next start would take it for good."""
 
         async def end() -> None:
