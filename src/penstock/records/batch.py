@@ -41,6 +41,11 @@ HIGHEST_CODEC = 4
 ZSTD = 4
 
 NO_TIMESTAMP = -1
+LARGEST_OPENED_BYTES = 16 << 20
+"""What a batch may open to: producers gather a megabyte at most, a bomb of a few kilobytes opens to gigabytes."""
+_LEAST_RECORD_BYTES = 7  # length, attributes, time, offset, no key, no value, no headers: a byte each
+# What a byte of each codec's format can stand for at most: deflate, snappy, lz4, and zstd with a block of one value.
+_MOST_RATIO = (1, 1032, 22, 255, 1 << 15)
 
 
 class Header(NamedTuple):
@@ -139,6 +144,14 @@ def _check_claims(header: Header, zstd_allowed: bool) -> None:
         raise PenstockError(Code.UNSUPPORTED_CODEC, f"compression codec {codec} is unknown; 0 to 4 are known")
     if codec == ZSTD and not zstd_allowed:
         raise PenstockError(Code.UNSUPPORTED_CODEC, "zstd needs Produce version 7 or later")
+    body_bytes = header.size - HEADER_BYTES
+    if codec:
+        body_bytes = min(body_bytes * _MOST_RATIO[codec], LARGEST_OPENED_BYTES)
+    if header.record_count * _LEAST_RECORD_BYTES > body_bytes:  # offsets would be given away to nobody
+        raise PenstockError(
+            Code.INVALID_BATCH,
+            f"record count {header.record_count} in a batch of {header.size} bytes, which cannot hold that many",
+        )
     if attributes & CONTROL:
         raise PenstockError(Code.INVALID_BATCH, "control batches are written by the broker only")
     if header.producer_id >= 0:

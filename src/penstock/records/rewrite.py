@@ -3,12 +3,18 @@
 from crc32c import crc32c
 
 from penstock.errors import Code, PenstockError
-from penstock.records.batch import BATCH_HEADER, CODEC_MASK, CRC_START, HEADER_BYTES, PREFIX_BYTES, Header
+from penstock.records.batch import (
+    BATCH_HEADER,
+    CODEC_MASK,
+    CRC_START,
+    HEADER_BYTES,
+    LARGEST_OPENED_BYTES,
+    PREFIX_BYTES,
+    Header,
+)
 from penstock.records.compression import Codec, CompressionError, compress, decompress
 from penstock.records.record import RecordError, iterate
 
-LARGEST_OPENED_BYTES = 16 << 20
-"""What a batch may open to: producers gather a megabyte at most, a bomb of a few kilobytes opens to gigabytes."""
 MOST_RECORDS = 500_000
 """What a batch may hold when each of its records is looked at."""
 MOST_NAMED = 1000

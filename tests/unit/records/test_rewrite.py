@@ -5,11 +5,11 @@ from itertools import product
 import pytest
 
 from penstock.errors import Code, PenstockError
-from penstock.records.batch import HEADER_BYTES, check_produced, decode_header
+from penstock.records.batch import HEADER_BYTES, LARGEST_OPENED_BYTES, check_produced, decode_header
 from penstock.records.build import build_batch
 from penstock.records.compression import Codec
 from penstock.records.record import iterate_batch
-from penstock.records.rewrite import LARGEST_OPENED_BYTES, rewrite
+from penstock.records.rewrite import rewrite
 
 RECORDS = [(b"k%d" % at, b"v" * at, [("h", b"x")], 1000 + at) for at in range(40)]
 

@@ -16,6 +16,7 @@ from penstock.records.batch import (
     CRC_START,
     DELETE_HORIZON,
     HEADER_BYTES,
+    LARGEST_OPENED_BYTES,
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
     PREFIX_BYTES,
@@ -23,7 +24,6 @@ from penstock.records.batch import (
 )
 from penstock.records.compression import Codec, compress, decompress
 from penstock.records.record import RecordError
-from penstock.records.rewrite import LARGEST_OPENED_BYTES
 from penstock.storage.compaction.offset_map import OffsetMap
 from penstock.storage.compaction.spans import Span, spans
 
