@@ -4,6 +4,7 @@ A protocol's `errors.py` maps each `Code` to its own words; a test fails when on
 """
 
 from enum import StrEnum
+from typing import Self
 
 
 class Code(StrEnum):
@@ -118,6 +119,19 @@ class PenstockError(Exception):
     @property
     def retriable(self) -> bool:
         return self.code in _RETRIABLE
+
+    def kept(self) -> Self:
+        """Itself, for who keeps it as a value: without the frames it was raised through.
+
+        Those hold what was being worked on, a batch perhaps, and soon the error too: nothing of it would go by itself.
+        """
+        return self.with_traceback(None)
+
+    def again(self) -> Self:
+        """Its like, to be raised by who keeps this one and would be held by it."""
+        made = self.__class__.__new__(self.__class__, *self.args)
+        made.__dict__.update(self.__dict__)
+        return made
 
 
 class StartupError(Exception):

@@ -91,7 +91,7 @@ class Opener:
                 result = await self._append(partition, waiting)
                 self._refused.pop((partition, producer_id), None)
             except PenstockError as error:
-                result = error
+                result = error.kept()
                 self._note_refused(partition, waiting.header)
             self._waiting_bytes -= len(waiting.batch)
             if not queue:  # before anybody is told: what is sent then need not wait

@@ -138,6 +138,7 @@ class Shard(Generic[M]):
             return await waiting
         finally:
             self._waiting.pop(token, None)
+            del outcome, waiting  # an error in them would hold this frame, and this frame the error
 
     def _check_epoch(self, written_in: InTransaction) -> None:
         """Whether a producer's epoch is not over in this log: nobody would ever decide what comes behind its marker."""
@@ -158,6 +159,8 @@ class Shard(Generic[M]):
             raise PenstockError(
                 Code.COORDINATOR_NOT_AVAILABLE, f"{self._name} is not replicated in time; ask again"
             ) from None
+        finally:
+            del waiting
 
     @property
     def loaded(self) -> M | None:

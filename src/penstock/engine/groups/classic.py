@@ -188,7 +188,7 @@ class ClassicGroup:
             try:
                 removed |= self._leave(leaving)
             except PenstockError as refused:
-                error = refused
+                error = refused.kept()
             results.append(LeaveResult(leaving.member_id, leaving.group_instance_id, error))
         self._after_removal(now, removed)
         return tuple(results), self._outcome()

@@ -294,7 +294,7 @@ class ConsumerGroup:
             try:
                 leaving.append(self._find_leaving(member))
             except PenstockError as refused:
-                error = refused
+                error = refused.kept()
             results.append(LeaveResult(member.member_id, member.group_instance_id, error))
         step = Step(self._state)
         if leaving:

@@ -155,7 +155,7 @@ class Transactions:
                 return Settled(await _while_it_leads(answer, coordinator, [shard.partition]), True)
             return Settled(await self.add_partitions(request), False)
         except PenstockError as error:
-            return Settled(dict.fromkeys(request.partitions, error), elsewhere)
+            return Settled(dict.fromkeys(request.partitions, error.kept()), elsewhere)
 
     def check_guard(self, request: AddPartitions, place: TopicPartition, guard: object) -> None:
         """Whether a batch for `place` still belongs to the transaction it was let in for. Raises PenstockError.
@@ -368,7 +368,7 @@ class Admissions:
     async def known(self, place: TopicPartition) -> None:
         error = (await self._answer).results[place]
         if error is not None:
-            raise error
+            raise error.again()
 
     def check(self, place: TopicPartition) -> None:
         """Raises PenstockError if the transaction has ended meanwhile. Only after `known`."""

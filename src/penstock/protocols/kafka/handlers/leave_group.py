@@ -24,7 +24,8 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         results = await context.engine.groups.leave(request.group_id, leaving)
     except PenstockError as error:
         if error.code is Code.UNKNOWN_MEMBER:  # the group is unknown, and so is each member
-            results = tuple(LeaveResult(member.member_id, member.group_instance_id, error) for member in leaving)
+            kept = error.kept()
+            results = tuple(LeaveResult(member.member_id, member.group_instance_id, kept) for member in leaving)
         else:
             code = errors.kafka_code(error)
     if version < _MANY_MEMBERS and results:

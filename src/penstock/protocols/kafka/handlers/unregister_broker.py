@@ -14,5 +14,5 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     try:
         await in_time(context, _TIMEOUT_MS, lambda operations: operations.unregister(request.broker_id))
     except PenstockError as error:
-        refused = error
+        refused = error.kept()
     return {"throttle_time": 0, **told(refused)}
