@@ -89,7 +89,7 @@ def kafka() -> str:
         "",
         "- Batches are kept as sent, compression included, unless the topic's `compression.type` names a codec.",
         "  Message formats 0 and 1 are refused.",
-        "- A batch is refused when its length, CRC, record count, attributes, sequence or time do not add up, before",
+        "- A batch is refused when its length, CRC, record count (held against its bytes, too), attributes, sequence or time do not add up, before",
         "  anything is written.",
         "- Topic settings can be changed at any time and act at once (a new segment size on the next append).",
         "  In a cluster some of a broker's own settings can be changed too, the rest are read at its start",

@@ -39,6 +39,7 @@ from penstock.storage.log.log import Log, Shelf
 from penstock.storage.log.segment import FilePool
 from penstock.storage.log.upkeep import Upkeep
 from penstock.tasks import Tasks
+from penstock.turns import Turns
 
 
 class Engine:
@@ -93,7 +94,9 @@ class Engine:
         self._upkeep = Upkeep(shelf)
         self.replicas = Replicas(shelf, self._upkeep, directory, self.topics, upkeep_ms)
         self.opener = Opener(disk, self._tasks)
-        around = Surroundings(disk, SteadyClock(clock), self.committer, self._tasks)
+        self.turns = Turns()
+        """For whoever asks for much and can wait."""
+        around = Surroundings(disk, SteadyClock(clock), self.committer, self._tasks, self.turns)
         self.groups = Groups(around, self.topics, self.internal_topic, randomness, group_settings)
         self.transactions = Transactions(
             around, self.topics, self.internal_topic, self.producer_ids, self.groups.on_marker, transaction_limits

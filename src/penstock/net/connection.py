@@ -1,7 +1,9 @@
 """One connection of a protocol with length-prefixed frames: frames to a session, answers back in request order.
 
 Requests may be under way at the same time, answers never overtake each other. Reading stops while too many requests
-are unanswered or too many bytes are unsent, so a peer that only writes, or never reads, costs a bounded amount.
+are unanswered or too many bytes are unsent, so a peer that only writes, or never reads, costs a bounded amount. What
+all of them may cost together is bounded too: large requests wait for room, and of answers that cannot leave, too many
+end the connection that holds most.
 """
 
 from collections import deque
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.net.frames import FrameBuffer, FrameError
+from penstock.net.room import Holders, Room
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import Histogram, Stats
 from penstock.ports.clock import Clock
@@ -20,6 +23,10 @@ log_ = get_logger("net")
 
 Part = bytes | tuple[File, int, int]
 """Bytes, or (file, position, size)."""
+
+
+_LONGEST_TURN_S = 0.01  # of one connection's requests, one after the other
+_NOTED_BYTES = 64 * 1024  # of answers on their way; below it nobody counts them
 
 
 class PeerError(Exception):
@@ -36,6 +43,13 @@ class Limits:
     frame_s: float = 30.0
     """A frame must be complete this long after its first byte, plus its size at `slowest_bytes_s`."""
     slowest_bytes_s: int = 16 * 1024
+    crowded_s: float = 2.0
+    """The same while others wait for room."""
+    crowded_bytes_s: int = 4 << 20
+    receive_bytes: int = 512 << 20
+    """Large requests that are arriving, of all connections; the excess waits."""
+    answer_bytes: int = 512 << 20
+    """Answers that cannot leave, of all connections; above it, who holds most is closed."""
     idle_s: float = 600.0
     shrink_s: float = 5.0
     connections: int = 10_000
@@ -44,7 +58,7 @@ class Limits:
 class Answer:
     """The place of one answer in a connection's queue."""
 
-    __slots__ = ("_connection", "_latency", "_parts", "_since", "done")
+    __slots__ = ("_connection", "_latency", "_parts", "_since", "done", "held_bytes")
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
@@ -52,6 +66,8 @@ class Answer:
         self._latency: Histogram | None = None
         self._since = 0.0
         self.done = False
+        self.held_bytes = 0
+        """Of what is answered, as long as an earlier request is not."""
 
     def time(self, latency: Histogram, since: float) -> None:
         """Note in `latency` how long after `since` the answer is ready."""
@@ -64,7 +80,7 @@ class Answer:
         self.done = True
         if self._latency is not None:
             self._latency.observe(self._connection.now() - self._since)
-        self._connection.flush()
+        self._connection.answered(self)
 
     def skip(self) -> None:
         """This request gets no answer."""
@@ -90,14 +106,19 @@ class Connection:
     __slots__ = (
         "_answers",
         "_buffer",
+        "_busy",
         "_clock",
         "_connections",
         "_flushing",
+        "_held_bytes",
         "_limits",
+        "_noted_bytes",
         "_paused",
         "_session",
         "_stats",
         "_transport",
+        "_wants_room",
+        "_written_bytes",
         "active_at",
         "frame_since",
         "stalled",
@@ -108,9 +129,14 @@ class Connection:
         self._limits = connections.limits
         self._stats = connections.stats
         self._clock = connections.clock
-        self._buffer = FrameBuffer(self._limits.frame_bytes)
+        self._buffer = FrameBuffer(self._limits.frame_bytes, connections.room)
         self._answers: deque[Answer] = deque()
         self._paused = False
+        self._busy = False
+        self._wants_room = 0
+        self._held_bytes = 0
+        self._noted_bytes = 0
+        self._written_bytes = 0  # since all of it had left
         self._flushing = False
         self._transport: Transport | None = None
         self._session: Session | None = None
@@ -157,7 +183,7 @@ class Connection:
         if session is None:
             return
         try:
-            while not self._paused:
+            while not self._paused and self._session is not None:
                 frame = self._buffer.next()
                 if frame is None:
                     break
@@ -165,8 +191,14 @@ class Connection:
                 answer = Answer(self)
                 self._answers.append(answer)
                 session.handle(frame, answer)
-                if len(self._answers) >= self._limits.in_flight:
+                if self._busy or len(self._answers) >= self._limits.in_flight:
                     self._pause()
+                elif not self._buffer.is_empty and self._clock.monotonic() - self.active_at > _LONGEST_TURN_S:
+                    self._pause()
+                    self._resume_if_room()  # when others have had their turn
+                    break
+            if not self._paused and (lacking := self._buffer.lacking):
+                self._take_room(lacking)
         except (PeerError, FrameError) as error:
             self._stats.protocol_errors += 1
             log_.limited("peer").warning("closing connection", peer=self.peer, reason=str(error))
@@ -180,6 +212,46 @@ class Connection:
         elif self.frame_since < 0:
             self.frame_since = self.active_at
 
+    def _take_room(self, size: int) -> None:
+        room = self._connections.room
+        if room.take(size):
+            self._buffer.taken_bytes += size
+            return
+        self._pause()
+        self._wants_room = size
+        room.wait(size, self._granted, self._buffer.taken_bytes)
+
+    def _granted(self) -> None:
+        self._buffer.taken_bytes += self._wants_room
+        self._wants_room = 0
+        self._resume_if_room()
+
+    def busy(self) -> None:
+        """Take no further request until `free`: what this one asks for takes long."""
+        self._busy = True
+
+    def free(self) -> None:
+        self._busy = False
+        if self._paused:
+            self._resume_if_room()
+
+    def answered(self, answer: Answer) -> None:
+        """An answer is there: send it if it is its turn, else it is held."""
+        answers = self._answers
+        if answers and answers[0] is not answer and self._transport is not None:
+            answer.held_bytes = sum(len(part) for part in answer.take() if isinstance(part, bytes))
+            self._held_bytes += answer.held_bytes
+            self._note_held(self._transport)
+        else:
+            self.flush()
+
+    def _note_held(self, transport: Transport) -> None:
+        """Say how much memory answers take here: those held back, and those the peer does not read."""
+        if self._held_bytes > self._limits.unsent_bytes:
+            self._pause()
+        self._noted_bytes = self._held_bytes + min(self._written_bytes, transport.unsent)
+        self._connections.holders.holds(self, self._noted_bytes)
+
     def flush(self) -> None:
         """Send the answers whose turn it is."""
         if self._flushing:
@@ -189,12 +261,14 @@ class Connection:
         self._flushing = True
         try:
             while answers and answers[0].done:
-                parts = answers.popleft().take()
+                answer = answers.popleft()
+                self._held_bytes -= answer.held_bytes
                 if transport is None:
                     continue
-                for part in parts:
+                for part in answer.take():
                     if isinstance(part, bytes):
                         self._stats.bytes_out += len(part)
+                        self._written_bytes += len(part)
                         transport.write(part)
                     else:
                         self._stats.bytes_out += part[2]
@@ -203,12 +277,20 @@ class Connection:
             self._flushing = False
         if transport is None:
             return
-        if transport.unsent > self._limits.unsent_bytes:
+        unsent = transport.unsent
+        if unsent == 0:
+            self._written_bytes = 0
+        if self._held_bytes or self._noted_bytes or self._written_bytes > _NOTED_BYTES:
+            self._note_held(transport)
+        if unsent > self._limits.unsent_bytes:
             self._pause()
         elif self._paused:
             self._resume_if_room()
 
     def drained(self) -> None:
+        self._written_bytes = 0
+        if self._noted_bytes and self._transport is not None:
+            self._note_held(self._transport)
         if self._paused:
             self._resume_if_room()
 
@@ -219,7 +301,9 @@ class Connection:
 
     def _resume_if_room(self) -> None:
         transport = self._transport
-        if transport is None or transport.unsent > self._limits.unsent_bytes:
+        if transport is None or self._busy or self._wants_room:
+            return
+        if max(transport.unsent, self._held_bytes) > self._limits.unsent_bytes:
             return
         if len(self._answers) > self._limits.in_flight // 2:
             return
@@ -250,6 +334,8 @@ class Connection:
             return
         if self.frame_since >= 0 and not self._paused:
             allowed = self._limits.frame_s + self._buffer.size / self._limits.slowest_bytes_s
+            if self._buffer.taken_bytes and self._connections.room.is_crowded:
+                allowed = self._limits.crowded_s + self._buffer.size / self._limits.crowded_bytes_s
             if now - self.frame_since > allowed:
                 log_.limited("peer").warning("closing connection", peer=self.peer, reason="request came too slowly")
                 self.abort()
@@ -273,6 +359,11 @@ class Connection:
         self._connections.leave(self)
         self._transport = None
         self._session_over()
+        self._answers.clear()  # each of them has this connection, and somebody may have one of them for long
+        if self._wants_room:
+            self._connections.room.leave(self._granted)
+        self._connections.holders.holds(self, 0)
+        self._buffer.release()
 
     def _session_over(self) -> None:
         session, self._session = self._session, None
@@ -296,6 +387,8 @@ class Connections:
         self.clock = clock
         self.make_session = make_session
         self.soon = soon
+        self.room = Room(limits.receive_bytes)
+        self.holders: Holders[Connection] = Holders(limits.answer_bytes, self._holds_most)
         self._open: set[Connection] = set()
 
     def accept(self) -> Connection:
@@ -315,6 +408,11 @@ class Connections:
         if connection in self._open:
             self._open.discard(connection)
             self.stats.connections_open -= 1
+
+    def _holds_most(self, connection: Connection, held_bytes: int) -> None:
+        reason = f"{held_bytes} bytes of answers are not taken, and all connections together hold too many"
+        log_.limited("held").warning("closing connection", peer=connection.peer, reason=reason)
+        connection.abort()
 
     def sweep(self) -> None:
         now = self.clock.monotonic()

@@ -1,11 +1,14 @@
 """Bytes into frames with a 4-byte length in front, through one buffer that is reused, grows when needed and shrinks.
 
 A frame is handed out as a view of the buffer: it dies when the handler returns. A large frame is received to its very
-end and no further, so that the next one begins at the start of the buffer and nothing has to be moved.
+end and no further, so that the next one begins at the start of the buffer and nothing has to be moved. What it needs
+beyond an ordinary buffer comes from a room that all connections share.
 """
 
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from struct import Struct
+
+from penstock.net.room import Room
 
 _LENGTH = Struct(">i")
 SMALL_BYTES = 4 * 1024
@@ -23,12 +26,16 @@ class FrameBuffer:
 
     Args:
         limit: largest frame; a longer one raises before anything is allocated for it.
+        room: where the memory for large frames is taken from; without one there is always some.
     """
 
-    __slots__ = ("_buffer", "_end", "_full", "_limit", "_start", "_view")
+    __slots__ = ("_buffer", "_end", "_full", "_limit", "_room", "_start", "_view", "taken_bytes")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, room: Room | None = None) -> None:
         self._limit = limit
+        self._room = room
+        self.taken_bytes = 0
+        """Of the room."""
         self._take(SMALL_BYTES)
         self._start = 0
         self._end = 0
@@ -37,6 +44,18 @@ class FrameBuffer:
     def _take(self, size: int) -> None:
         self._buffer = bytearray(size) if size < _MAPPED_BYTES else mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)
         self._view = memoryview(self._buffer)
+
+    @property
+    def lacking(self) -> int:
+        """How much has to be taken from the room before more of the frame under way may be received."""
+        if self._end - self._start < 4:
+            return 0
+        return max(4 + self._length(self._start) - _GROWN_BYTES - self.taken_bytes, 0)
+
+    def _give_back(self) -> None:
+        if self._room is not None and self.taken_bytes:
+            taken, self.taken_bytes = self.taken_bytes, 0
+            self._room.give(taken)
 
     @property
     def size(self) -> int:
@@ -96,9 +115,11 @@ class FrameBuffer:
         return None
 
     def _fit(self) -> None:
-        """Grow for a busy peer, give a very large buffer back when it is empty."""
-        if len(self._buffer) > _KEPT_BYTES:
+        """Grow for a busy peer, give a large buffer back when it is empty: a very large one, or one others wait for."""
+        size = len(self._buffer)
+        if size > _KEPT_BYTES or (size > _GROWN_BYTES and self._room is not None and self._room.is_crowded):
             self._take(_GROWN_BYTES)
+            self._give_back()
         elif self._full >= 2 and len(self._buffer) < _GROWN_BYTES:
             self._take(_GROWN_BYTES)
             self._full = 0
@@ -109,6 +130,14 @@ class FrameBuffer:
         if self._start == self._end and len(self._buffer) > SMALL_BYTES:
             self._take(SMALL_BYTES)
             self._start = self._end = self._full = 0
+            self._give_back()
+
+    def release(self) -> None:
+        """Give everything back: nothing is received any more."""
+        self._buffer = bytearray()
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+        self._give_back()
 
     def limit(self, largest: int) -> None:
         """Change the largest frame that is taken."""

@@ -188,6 +188,8 @@ class Broker:
             frame_bytes=config.limits.max_request_bytes,
             in_flight=config.limits.max_in_flight_requests,
             connections=config.limits.max_connections,
+            receive_bytes=config.limits.max_receive_bytes,
+            answer_bytes=config.limits.max_answer_bytes,
         )
         loop = asyncio.get_running_loop()
         self._connections = Connections(limits, self.stats, self._clock, make_session, loop.call_soon)

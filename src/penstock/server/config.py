@@ -98,6 +98,8 @@ class Limits:
     max_connections: int = 10_000
     max_request_bytes: int = 100 * MIB
     max_in_flight_requests: int = 64
+    max_receive_bytes: int = 512 * MIB
+    max_answer_bytes: int = 512 * MIB
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,6 +213,18 @@ SETTINGS: tuple[Setting, ...] = (
         "requests one connection may have open before the broker stops reading from it",
     ),
     Setting(
+        "limits.max_receive_bytes",
+        _whole(1024, 1 << 40),
+        "a whole number of bytes from 1024",
+        "large requests (above 256 KiB) that all clients may be sending at once; more wait for their turn",
+    ),
+    Setting(
+        "limits.max_answer_bytes",
+        _whole(1024, 1 << 40),
+        "a whole number of bytes from 1024",
+        "answers that clients have not taken yet, of all of them; above it the broker closes who holds most",
+    ),
+    Setting(
         "storage.upkeep_ms",
         _whole(10, 3_600_000),
         "a whole number of milliseconds from 10 to 3600000",

@@ -1,8 +1,11 @@
 """One connection: answers in order, limits that stop reading, deadlines, and a bug that costs one connection only."""
 
+import gc
 import struct
+import sys
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 
 import pytest
 from tests.doors.transport import RecordingLog, RecordingTransport
@@ -34,10 +37,13 @@ class Echo:
         self.at_once = False
         self.over = 0
         self.error: Exception | None = None
+        self.on_frame: Callable[[], None] | None = None
 
     def handle(self, frame: memoryview, answer: Answer) -> None:
         self.frames.append(bytes(frame))
         self.answers.append(answer)
+        if self.on_frame is not None:
+            self.on_frame()
         if self.error is not None:
             raise self.error
         if self.at_once:
@@ -59,6 +65,14 @@ class Bench:
         self.transport = RecordingTransport(taken)
         self.connection: Connection = self.connections.accept()
         self.connection.connected(self.transport)
+
+    def another(self) -> "Bench":
+        """A further connection to the same listener and session."""
+        other = copy(self)
+        other.transport = RecordingTransport()
+        other.connection = self.connections.accept()
+        other.connection.connected(other.transport)
+        return other
 
     def receive(self, data: bytes) -> None:
         """Deliver bytes as long as the connection reads."""
@@ -355,3 +369,146 @@ def test_peer_has_a_name_before_and_after() -> None:
     assert bench.connection.peer == "test:1"
     bench.connection.disconnected()
     assert bench.connection.peer == "nobody"
+
+
+def large(size: int) -> bytes:
+    return struct.pack(">i", size)
+
+
+def test_large_requests_wait_for_room_and_come_when_there_is_some() -> None:
+    first = Bench(Limits(receive_bytes=10 << 20))
+    second = first.another()
+    first.receive(large(8 << 20) + b"1")
+    second.receive(large(8 << 20) + b"2")
+    assert (first.transport.reading, second.transport.reading) == (True, False)
+    assert first.connections.room.taken_bytes < 10 << 20
+    first.receive(bytes((8 << 20) - 1))
+    first.run_soon()
+    assert len(first.session.frames) == 1
+    assert second.transport.reading
+    second.receive(bytes((8 << 20) - 1))
+    assert len(first.session.frames) == 2
+    assert first.connections.room.taken_bytes == 0
+
+
+def test_small_requests_never_wait_for_room() -> None:
+    first = Bench(Limits(receive_bytes=1 << 20))
+    second = first.another()
+    first.receive(large(50 << 20) + b"1")
+    second.request(bytes(200 * 1024))
+    assert len(second.session.frames) == 1
+
+
+def test_room_comes_back_from_connections_that_end() -> None:
+    first = Bench(Limits(receive_bytes=10 << 20))
+    waiting, gone = first.another(), first.another()
+    first.receive(large(8 << 20) + b"1")
+    gone.receive(large(9 << 20) + b"2")
+    waiting.receive(large(7 << 20) + b"3")
+    gone.connection.disconnected()
+    assert not waiting.transport.reading
+    first.connection.disconnected()
+    first.run_soon()
+    assert waiting.transport.reading
+
+
+def test_while_others_wait_a_large_request_has_to_come_fast(log: RecordingLog) -> None:
+    bench = Bench(Limits(receive_bytes=10 << 20))
+    bench.receive(large(8 << 20) + b"1")
+    bench.sweep_after(20)
+    assert not bench.transport.aborted
+    other = bench.another()
+    other.receive(large(8 << 20) + b"2")
+    bench.sweep_after(5)
+    assert bench.transport.aborted and not other.transport.aborted
+
+
+def test_answers_behind_an_unanswered_request_are_counted_and_stop_reading() -> None:
+    bench = Bench(Limits(unsent_bytes=1000))
+    bench.request(b"1", b"2", b"3")
+    bench.session.answers[1].send((bytes(600),))
+    assert (bench.transport.reading, bench.connections.holders.held_bytes) == (True, 600)
+    bench.session.answers[2].send((bytes(600),))
+    assert (bench.transport.reading, bench.connections.holders.held_bytes) == (False, 1200)
+    bench.session.answers[0].send((b"x",))
+    bench.run_soon()
+    assert (bench.transport.reading, bench.connections.holders.held_bytes) == (True, 0)
+
+
+def test_of_all_connections_the_one_that_holds_most_answers_is_closed(log: RecordingLog) -> None:
+    first = Bench(Limits(answer_bytes=100_000))
+    second = first.another()
+    for bench, held in ((first, 30_000), (second, 60_000)):
+        bench.session.answers.clear()
+        bench.request(b"1", b"2")
+        bench.session.answers[1].send((bytes(held),))
+    assert not second.transport.aborted
+    third = first.another()
+    third.session.answers.clear()
+    third.request(b"1", b"2")
+    third.session.answers[1].send((bytes(20_000),))
+    assert [bench.transport.aborted for bench in (first, second, third)] == [False, True, False]
+    assert first.connections.holders.held_bytes == 50_000
+
+
+def test_answers_that_the_peer_does_not_read_are_counted() -> None:
+    bench = Bench(taken=0)
+    bench.session.at_once = True
+    bench.request(bytes(100_000))
+    assert bench.connections.holders.held_bytes == 100_000
+    bench.transport.unsent = 0
+    bench.connection.drained()
+    assert bench.connections.holders.held_bytes == 0
+
+
+def test_a_request_that_takes_long_is_alone_on_its_connection() -> None:
+    bench = Bench()
+    bench.session.on_frame = bench.connection.busy
+    bench.request(b"1", b"2")
+    assert bench.session.frames == [b"1"]
+    bench.session.answers[0].send((b"a",))
+    bench.run_soon()
+    assert bench.session.frames == [b"1"]
+    bench.connection.free()
+    bench.run_soon()
+    assert bench.session.frames == [b"1", b"2"]
+
+
+def test_many_requests_at_once_let_others_have_a_turn() -> None:
+    bench = Bench()
+    bench.session.at_once = True
+
+    def slow() -> None:
+        bench.clock.now += 0.02
+
+    bench.session.on_frame = slow
+    bench.request(b"1", b"2", b"3")
+    assert bench.session.frames == [b"1"]
+    bench.run_soon()
+    assert bench.session.frames == [b"1", b"2", b"3"]
+    assert bench.transport.data == b"123"
+
+
+def test_a_connection_that_ends_unanswered_leaves_nothing_behind() -> None:
+    gc.disable()
+    try:
+        bench = Bench()
+        other = bench.another()
+        other.request(b"1", b"2")
+        bench.session.answers[1].send((b"x",))
+        other.connection.disconnected()
+        bench.session.answers.clear()
+        mine = other.connection
+        del other
+        assert sys.getrefcount(mine) == 2  # its name here, and the call
+    finally:
+        gc.enable()
+
+
+def test_an_answer_for_nobody_is_let_go() -> None:
+    bench = Bench()
+    bench.request(b"1", b"2")
+    bench.connection.disconnected()
+    for answer in bench.session.answers:
+        answer.send((b"x",))
+    assert (bench.transport.data, bench.connections.holders.held_bytes) == (b"", 0)

@@ -89,6 +89,8 @@ def test_every_setting_is_reachable_from_every_layer(tmp_path: Path) -> None:
         "limits.max_connections": "10",
         "limits.max_request_bytes": "2048",
         "limits.max_in_flight_requests": "5",
+        "limits.max_receive_bytes": "4096",
+        "limits.max_answer_bytes": "4096",
         "storage.upkeep_ms": "100",
         "storage.compaction_bytes_per_second": "1000000",
         "storage.scrub_hours": "12",

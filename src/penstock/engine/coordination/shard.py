@@ -34,6 +34,7 @@ from penstock.storage.log.commit import Committer
 from penstock.storage.log.log import Log
 from penstock.storage.log.reading import read_batches
 from penstock.tasks import Tasks
+from penstock.turns import Turns
 
 log_ = get_logger("coordinator")
 SNAPSHOT_EVERY = 10_000
@@ -84,6 +85,7 @@ class Surroundings(NamedTuple):
     clock: SteadyClock
     committer: Committer
     tasks: Tasks
+    turns: Turns
 
 
 class Shard(Generic[M]):

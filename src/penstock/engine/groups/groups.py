@@ -180,6 +180,7 @@ class Groups:
     async def list(self, states: frozenset[str], types: frozenset[str]) -> list[GroupListing]:
         found: list[GroupListing] = []
         for shard in self.shards:
+            await self._around.turns.next()
             found += await shard.ask(lambda m, now, token: m.list_groups(now, token, states, types))
         return found
 

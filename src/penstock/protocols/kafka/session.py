@@ -8,7 +8,8 @@ elsewhere.
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from types import ModuleType
 from typing import Any, cast
 
@@ -150,6 +151,7 @@ class KafkaSession:
         "_is_broker",
         "_is_locked",
         "_login",
+        "_reading",
         "_replica_id",
         "_stats",
         "_tasks",
@@ -170,6 +172,7 @@ class KafkaSession:
         self._clock = clock
         self._stats: dict[int, RequestStats] = {}
         self._fetches: list[fetch.Fetch] = []
+        self._reading: asyncio.Task[None] | None = None
         self._replica_id = -1
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -244,25 +247,46 @@ class KafkaSession:
             revision = topics.revision
         request = decode(schema, frame, start)
         handler: Handle = module.handle
+        callers: tuple[Caller, ...] = ()
         if module.API.told_caller:
             host, _, _ = self._connection.peer.rpartition(":")
             # The address is written as Java writes one.
-            caller = Caller(decode_client_id(frame, position), f"/{host}", self._is_broker, self._login)
-            result = handler(self._context, request, version, caller)
+            callers = (Caller(decode_client_id(frame, position), f"/{host}", self._is_broker, self._login),)
+        call = partial(handler, self._context, request, version, *callers)
+        if module.API.reads and not self._context.engine.turns.take():
+            result: Fields | Coroutine[Any, Any, Fields] = self._in_turn(call)
         else:
-            result = handler(self._context, request, version)
+            result = call()
         if isinstance(result, dict):
             self._reply(module.API, version, correlation_id, result, answer)
             return
-        work = self._finish(
-            cast(Awaitable[Fields], result), module.API, version, correlation_id, answer, stats, key, revision
-        )
-        self._start(work)
+        asked = cast(Coroutine[Any, Any, Fields], result)
+        task = self._start(self._finish(asked, module.API, version, correlation_id, answer, stats, key, revision))
+        if module.API.reads and not self._is_broker:
+            self._read_on(task, asked)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _in_turn(self, call: Callable[[], Fields | Coroutine[Any, Any, Fields]]) -> Fields:
+        await self._context.engine.turns.next()
+        result = call()
+        return await result if isinstance(result, Coroutine) else result
+
+    def _read_on(self, task: "asyncio.Task[None]", asked: Coroutine[Any, Any, Fields]) -> None:
+        """Let nothing else be asked for until what is read here is read."""
+
+        def over(_: "asyncio.Task[None]") -> None:
+            asked.close()  # it may have been cancelled before it began
+            self._reading = None
+            self._connection.free()
+
+        self._reading = task
+        task.add_done_callback(over)
+        self._connection.busy()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _copy(self, request: CopyRequest, correlation_id: int, answer: Answer, stats: RequestStats) -> None:
         try:
@@ -272,7 +296,7 @@ class KafkaSession:
 
     async def _finish(
         self,
-        result: Awaitable[Fields],
+        result: Coroutine[Any, Any, Fields],
         api: Api,
         version: int,
         correlation_id: int,
@@ -338,6 +362,8 @@ class KafkaSession:
             under_way.cancel()
         self._fetches = []
         self._stop_waiting()
+        if self._reading is not None:
+            self._reading.cancel()
         if self._replica_id >= 0:
             self._context.broker_lost(self._replica_id)
-        # Tasks of admin requests go on: a topic half created is worse than one nobody is told of.
+        # What changes something goes on: a topic half created is worse than one nobody is told of.

@@ -119,8 +119,18 @@ def test_configs_of_nothing() -> None:
         client = await door.client()
         unknown, bad, group = await describe(client, resource("gone"), resource("a/b"), resource("g", 32))
         assert [each["error_code"] for each in (unknown, bad, group)] == [UNKNOWN_TOPIC, INVALID_TOPIC, 0]
-        many = await describe(client, *[resource("gone")] * 5001)
+        many = await describe(client, *(resource(f"gone-{at}") for at in range(5001)))
         assert [many[at]["error_code"] for at in (4999, 5000)] == [UNKNOWN_TOPIC, POLICY]
+
+    with_door(body)
+
+
+def test_what_is_asked_for_again_is_told_once() -> None:
+    async def body(door: Door) -> None:
+        await door.topic("t")
+        client = await door.client()
+        topic, unknown = await describe(client, *[resource("t"), resource("gone")] * 1000)
+        assert [each["error_code"] for each in (topic, unknown)] == [0, UNKNOWN_TOPIC]
 
     with_door(body)
 

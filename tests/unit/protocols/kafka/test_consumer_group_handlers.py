@@ -12,6 +12,7 @@ from penstock.engine.groups.consumer_requests import ConsumerHeartbeat, Consumer
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors, messages
 from penstock.protocols.kafka.handlers import NO_OPERATIONS, Caller, consumer_group_describe, consumer_group_heartbeat
+from penstock.turns import Turns
 
 VERSIONS = (0, 1)
 ORDERS = UUID(int=1)
@@ -42,7 +43,7 @@ def groups() -> FakeGroups:
 
 def ask(handler, groups: FakeGroups, version: int, fields: dict, *caller: Caller) -> messages.Message:
     """Through the bytes of that version, both ways."""
-    context = SimpleNamespace(engine=SimpleNamespace(groups=groups))
+    context = SimpleNamespace(engine=SimpleNamespace(groups=groups, turns=Turns()))
     request, response = (messages.schema_of(handler.API.name, version, way) for way in ("request", "response"))
     sent = messages.decode(request, memoryview(messages.encode(request, fields)))
     answer = asyncio.run(handler.handle(context, sent, version, *caller))

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -19,6 +20,7 @@ from penstock.protocols.kafka.identity import Identity
 from penstock.protocols.kafka.peer import Peer, PeerGone
 from penstock.protocols.kafka.session import KafkaSession
 from penstock.server.system_clock import SystemClock
+from penstock.turns import Turns
 
 SECRET = "correct horse"  # noqa: S105 - of nobody
 
@@ -30,9 +32,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
 
 async def ask(served: TlsFiles | None, secret: str, asking: TlsFiles | None, known: str) -> int:
     """What a peer is answered that has these files and knows this secret; an empty one is none."""
-    clock, stats, nothing = SystemClock(), Stats(), cast(Engine, None)  # the request does not need it
+    clock, stats, engine = SystemClock(), Stats(), cast(Engine, SimpleNamespace(turns=Turns()))
     identity = Identity(secret) if secret else None
-    context = Context(nothing, stats, 1, "h", 1, False, FetchSessions(Random(1)), cluster=True, identity=identity)
+    context = Context(engine, stats, 1, "h", 1, False, FetchSessions(Random(1)), cluster=True, identity=identity)
     internal = Connections(
         Limits(),
         stats,

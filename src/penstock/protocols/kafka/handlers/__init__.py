@@ -5,7 +5,7 @@ A handler takes the decoded request and returns the response's fields, or a coro
 fields the version has. Produce and Fetch are the exception: they read and write bytes themselves.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -35,6 +35,8 @@ class Api:
     name: kio's name of its schema, and our metric label.
     oldest, newest: the versions served.
     told_caller: whether its handler is told who calls, as a fourth argument.
+    reads: whether it changes nothing and may take long. Such a request waits for its turn and ends with its connection,
+        which takes no further one meanwhile; the handler takes a turn (`engine.turns`) for every step.
     """
 
     key: int
@@ -42,6 +44,7 @@ class Api:
     oldest: int
     newest: int
     told_caller: bool = False
+    reads: bool = False
 
 
 class Caller(NamedTuple):
@@ -126,4 +129,4 @@ class Context:
 class Handle(Protocol):
     def __call__(
         self, context: Context, request: Message, version: int, *caller: Caller
-    ) -> Fields | Awaitable[Fields]: ...
+    ) -> Fields | Coroutine[Any, Any, Fields]: ...

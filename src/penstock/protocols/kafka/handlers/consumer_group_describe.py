@@ -13,7 +13,7 @@ from penstock.protocols.kafka.answer_room import AnswerRoom
 from penstock.protocols.kafka.handlers import GROUP_OPERATIONS, NO_OPERATIONS, Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(69, "consumer_group_describe", 0, 1)
+API = Api(69, "consumer_group_describe", 0, 1, reads=True)
 _ROW_BYTES = 800  # of a member, with its ids
 _TOPIC_BYTES = 20  # its id, and two lengths
 
@@ -26,6 +26,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
 
 
 async def _describe(context: Context, group_id: str, room: AnswerRoom) -> dict[str, Any]:
+    await context.engine.turns.next()
     try:
         if not group_id:
             raise PenstockError(Code.INVALID_GROUP_ID, "the group id is empty; name the group")

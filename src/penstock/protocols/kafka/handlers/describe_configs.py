@@ -8,12 +8,12 @@ Version notes: 1 synonyms; 3 types and documentation; 4 flexible.
 Not here: broker loggers. Groups and client metrics have no settings, so theirs is an empty list.
 """
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors, load
+from penstock.protocols.kafka.answer_room import AnswerRoom
 from penstock.protocols.kafka.configs import (
     BROKER,
     CLIENT_METRICS,
@@ -32,33 +32,38 @@ from penstock.protocols.kafka.configs import (
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message, element_of, encode, schema_of
 
-API = Api(32, "describe_configs", 1, 4)
+API = Api(32, "describe_configs", 1, 4, reads=True)
 _MOST_RESOURCES = 5000
 _AT_ONCE = 10  # some 5 ms of encoding
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
     schema = element_of(schema_of(API.name, version, "response"), "results")
-    results = []
-    for at, resource in enumerate(request.resources):
+    results, room = [], AnswerRoom()
+    asked = {(each.resource_type, each.resource_name, each.configuration_keys): each for each in request.resources}
+    for at, resource in enumerate(asked.values()):
         if at % _AT_ONCE == 0:
-            await asyncio.sleep(0)  # thousands of topics take seconds, for which nobody else should wait
-        code, text, entries = errors.NONE, None, []
+            await context.engine.turns.next()  # thousands of topics take seconds, for which nobody else should wait
         try:
             if at >= _MOST_RESOURCES:
                 raise PenstockError(Code.LIMIT_EXCEEDED, f"ask for at most {_MOST_RESOURCES} resources at once")
-            entries = _entries(context, resource, version)
+            configs = [_fields(entry, request) for entry in _entries(context, resource, version)]
+            result = encode(schema, _result(resource, errors.NONE, None, configs))
+            room.take(f"resource {resource.resource_name!r}", len(result))
         except PenstockError as error:
-            code, text = errors.kafka_code(error), errors.describe(error)
-        fields = {
-            "error_code": code,
-            "error_message": text,
-            "resource_type": resource.resource_type,
-            "resource_name": resource.resource_name,
-            "configs": [_fields(entry, request) for entry in entries],
-        }
-        results.append(encode(schema, fields))
+            result = encode(schema, _result(resource, errors.kafka_code(error), errors.describe(error), []))
+        results.append(result)
     return {"throttle_time": 0, "results": results}
+
+
+def _result(resource: Message, code: int, text: str | None, configs: list[Fields]) -> Fields:
+    return {
+        "error_code": code,
+        "error_message": text,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "configs": configs,
+    }
 
 
 def _entries(context: Context, resource: Message, version: int) -> list[Entry]:

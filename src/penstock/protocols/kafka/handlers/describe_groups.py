@@ -11,7 +11,7 @@ from penstock.protocols.kafka.answer_room import AnswerRoom
 from penstock.protocols.kafka.handlers import GROUP_OPERATIONS, NO_OPERATIONS, Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(15, "describe_groups", 0, 6)
+API = Api(15, "describe_groups", 0, 6, reads=True)
 _TELLS_UNKNOWN = 6
 _ROW_BYTES = 500  # of a member, with its ids
 
@@ -20,6 +20,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     operations = GROUP_OPERATIONS if request.get("include_authorized_operations") else NO_OPERATIONS
     groups, room = [], AnswerRoom()
     for group_id in dict.fromkeys(request.groups):
+        await context.engine.turns.next()
         try:
             group = await context.engine.groups.describe_classic(group_id)
             room.take(f"group {group_id!r}", _size_bytes(group))

@@ -10,7 +10,7 @@ from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(35, "describe_log_dirs", 1, 5)
+API = Api(35, "describe_log_dirs", 1, 5, reads=True)
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:

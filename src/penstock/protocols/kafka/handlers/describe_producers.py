@@ -5,7 +5,7 @@ from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(61, "describe_producers", 0, 0)
+API = Api(61, "describe_producers", 0, 0, reads=True)
 _NONE = -1
 _MOST_PRODUCERS = 20_000  # in one answer: a tenth of a second, for which all others wait
 

@@ -11,7 +11,7 @@ from penstock.protocols.kafka.handlers import NO_OPERATIONS, TOPIC_OPERATIONS, A
 from penstock.protocols.kafka.messages import Message
 from penstock.protocols.kafka.topic_fields import describe_topic
 
-API = Api(75, "describe_topic_partitions", 0, 0)
+API = Api(75, "describe_topic_partitions", 0, 0, reads=True)
 _LARGEST_PAGE = 2000
 
 

@@ -6,7 +6,7 @@ from penstock.protocols.kafka.answer_room import AnswerRoom
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(65, "describe_transactions", 0, 0)
+API = Api(65, "describe_transactions", 0, 0, reads=True)
 _ROW_BYTES, _TOPIC_BYTES = 50, 10
 
 
@@ -19,6 +19,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
 
 
 async def _describe(context: Context, transactional_id: str, room: AnswerRoom) -> Fields:
+    await context.engine.turns.next()
     try:
         found = await context.engine.transactions.describe(transactional_id)
         size = sum(len(topic) + 4 * len(indexes) + _TOPIC_BYTES for topic, indexes in found.partitions)

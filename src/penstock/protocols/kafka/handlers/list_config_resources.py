@@ -5,7 +5,7 @@ from penstock.protocols.kafka.configs import BROKER, CLIENT_METRICS, GROUP, TOPI
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(74, "list_config_resources", 0, 1)
+API = Api(74, "list_config_resources", 0, 1, reads=True)
 _BROKER_LOGGER = 8
 _KNOWN = frozenset({TOPIC, BROKER, _BROKER_LOGGER, CLIENT_METRICS, GROUP})
 

@@ -8,7 +8,7 @@ from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(16, "list_groups", 0, 5)
+API = Api(16, "list_groups", 0, 5, reads=True)
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:

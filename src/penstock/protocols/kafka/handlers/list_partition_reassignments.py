@@ -7,7 +7,7 @@ from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 from penstock.protocols.kafka.operator_calls import by_topic
 
-API = Api(46, "list_partition_reassignments", 0, 0)
+API = Api(46, "list_partition_reassignments", 0, 0, reads=True)
 
 
 def handle(context: Context, request: Message, version: int) -> Fields:

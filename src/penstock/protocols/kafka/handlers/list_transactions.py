@@ -7,7 +7,7 @@ from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(66, "list_transactions", 0, 2)
+API = Api(66, "list_transactions", 0, 2, reads=True)
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:

@@ -17,7 +17,7 @@ from penstock.protocols.kafka.answer_room import AnswerRoom
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(9, "offset_fetch", 1, 10)
+API = Api(9, "offset_fetch", 1, 10, reads=True)
 _MANY_GROUPS = 8
 _TOPIC_IDS = 10
 _ASK_AGAIN = -1000
@@ -41,6 +41,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
 
 
 async def _fetch(context: Context, group: Message, version: int, room: AnswerRoom, *, stable: bool) -> Fields:
+    await context.engine.turns.next()
     named = None if group.topics is None else [(_name(context, topic), topic) for topic in group.topics]
     spots = None
     if named is not None:

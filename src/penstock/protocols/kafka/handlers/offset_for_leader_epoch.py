@@ -5,7 +5,7 @@ from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(23, "offset_for_leader_epoch", 2, 4)
+API = Api(23, "offset_for_leader_epoch", 2, 4, reads=True)
 
 
 def handle(context: Context, request: Message, version: int) -> Fields:
