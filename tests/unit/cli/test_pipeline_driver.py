@@ -35,7 +35,7 @@ from penstock.pipelines.home import (
 )
 from penstock.pipelines.home.status import now_ms
 
-FAKE = Path(__file__).parent.parent / "pipelines" / "fake_driver.py"
+FAKE = Path(__file__).parent.parent / "pipelines" / "driver" / "fake_driver.py"
 DEADLINE_S = 60
 
 group = click.Group("pipeline", commands=list(pipeline_driver.COMMANDS))

@@ -9,8 +9,8 @@ import pytest
 from tests.simulated_broker import small_blocks
 from tests.simulated_log import Bench, open_log
 from tests.unit.spark.segments.stored_topic import TOPIC, StoredTopic
+from tests.unit.storage.log.test_transactions import SMALL, Story
 from tests.unit.storage.offline.test_inspection import written
-from tests.unit.storage.test_transactions import SMALL, Story
 
 from penstock.records.control import Marker
 from penstock.spark.errors import DataLossError, OptionError, SourceError

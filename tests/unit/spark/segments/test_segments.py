@@ -9,9 +9,9 @@ from tests.simulated_broker import small_blocks
 from tests.simulated_log import Bench, open_log
 from tests.unit.spark.segments.stored_topic import StoredTopic, read_piece, rows_in
 from tests.unit.storage.compaction.sealed_log import Row, SealedLog
+from tests.unit.storage.log.test_transactions import SMALL, Story, read_committed
 from tests.unit.storage.offline.test_inspection import OPTIONS, written
 from tests.unit.storage.offline.test_repair import repair
-from tests.unit.storage.test_transactions import SMALL, Story, read_committed
 
 from penstock.records.compression import Codec
 from penstock.records.control import Marker

@@ -8,8 +8,8 @@ import pytest
 from crc32c import crc32c
 from tests.simulated_broker import batch_of, small_blocks, virtual, wait_for
 from tests.simulated_log import Bench, contents, open_log
-from tests.unit.storage.test_compacting import compact, put, seal
-from tests.unit.storage.test_transactions import read_committed
+from tests.unit.storage.log.test_compacting import compact, put, seal
+from tests.unit.storage.log.test_transactions import read_committed
 
 from penstock.errors import Code, PenstockError
 from penstock.records.batch import decode_header, patch_append_time

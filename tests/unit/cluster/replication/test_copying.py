@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.simulated_broker import Broker, running, wait_for
 from tests.simulated_log import Bench, contents
-from tests.unit.storage.test_adoption import RANGE, leader_log, tiny_blocks
+from tests.unit.storage.log.test_adoption import RANGE, leader_log, tiny_blocks
 
 from penstock.cluster.replication.copying import Copying, CopySettings
 from penstock.cluster.replication.source import FetchedRow, LeaderGone, Position, SegmentPart, SegmentWanted

@@ -9,8 +9,8 @@ from unittest.mock import patch
 import pytest
 from tests.simulated_broker import small_blocks, virtual, wait_for
 from tests.simulated_log import DIRECTORY, Bench, contents, open_log
-from tests.unit.storage.test_compacting import compact, mark, put, seal
-from tests.unit.storage.test_transactions import read_committed
+from tests.unit.storage.log.test_compacting import compact, mark, put, seal
+from tests.unit.storage.log.test_transactions import read_committed
 
 from penstock.errors import Code, PenstockError
 from penstock.records.batch import decode_header

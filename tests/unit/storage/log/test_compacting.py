@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from tests.simulated_broker import split, virtual
 from tests.simulated_log import DIRECTORY, Bench, open_log
-from tests.unit.storage.test_transactions import read_committed
+from tests.unit.storage.log.test_transactions import read_committed
 
 from penstock.records.build import build_batch
 from penstock.records.control import Marker, build_marker

@@ -21,7 +21,7 @@ from penstock.cluster.metadata.transaction import Transaction
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.ports.metadata import Change, Entry, LeaseLost, MetadataStore
 
-FIRST_FORMAT = Path(__file__).parents[2] / "golden" / "v1" / "data" / "meta" / "metadata.db"
+FIRST_FORMAT = Path(__file__).parents[3] / "golden" / "v1" / "data" / "meta" / "metadata.db"
 
 
 async def filled(path: Path, count: int = 3) -> list[Entry]:

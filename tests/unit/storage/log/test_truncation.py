@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 from tests.simulated_broker import virtual, wait_for
 from tests.simulated_log import DIRECTORY, Bench, contents, copy_disk, open_log
-from tests.unit.storage.test_compacting import compact, put, seal
-from tests.unit.storage.test_copied import (
+from tests.unit.storage.log.test_compacting import compact, put, seal
+from tests.unit.storage.log.test_copied import (
     aborted_of,
     batches_of,
     catch_up,
@@ -18,7 +18,7 @@ from tests.unit.storage.test_copied import (
     leader_log,
     producers_of,
 )
-from tests.unit.storage.test_transactions import read_committed
+from tests.unit.storage.log.test_transactions import read_committed
 
 from penstock.records.batch import decode_header
 from penstock.storage.log.log import Log
