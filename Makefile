@@ -74,7 +74,7 @@ chaos: setup ## the fault matrix: a real cluster in network namespaces, every fa
 	@$(BIN)/python -m tests.matrix --cells $${CELLS:-all}; code=$$?; $(BIN)/python -m tests.matrix --report && exit $$code
 
 upgrade: setup ## three brokers of an older version (OLD, as git knows it) to this one and back, while they are written to
-	@PYTHONPATH=tests $(BIN)/python -m tests.cluster.upgrade --old $${OLD:-HEAD~1}
+	@$(BIN)/python -m tests.cluster.upgrade --old $${OLD:-HEAD~1}
 
 soak: setup ## an hour of a real cluster with a fault a minute (MINUTES): memory and descriptors stay flat
 	@$(BIN)/python -m tests.matrix.soak --minutes $${MINUTES:-60}

@@ -15,7 +15,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import yaml
 
-from chaos.load import wait_until
+from tests.chaos.load import wait_until
 
 START_TIMEOUT_S = 30.0
 # Nothing is left running when the test process itself is killed.

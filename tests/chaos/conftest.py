@@ -1,17 +1,14 @@
-"""Makes `chaos` importable, and gives tests a broker and the disks it may run on."""
+"""A broker, and the disks it may run on."""
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from chaos.broker_process import BrokerProcess
-from chaos.power_mount import PowerCutMount, mounted, why_not
+from tests.chaos.broker_process import BrokerProcess
+from tests.chaos.power_mount import PowerCutMount, mounted, why_not
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from chaos.history import History, Kind, Outcome, PartitionLog, Record, Send, Violation
+from tests.chaos.history import History, Kind, Outcome, PartitionLog, Record, Send, Violation
 
 # Find the restarted broker at once instead of after the usual back-off.
 QUICK: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """A mounted file system on `PowerDisk`: un-fsynced data is lost when it is told to cut the power.
 
-    python -m chaos.power_cut_fs MOUNTPOINT [--not-strict] [--capacity-bytes N]      (in tests/)
+    python -m tests.chaos.power_cut_fs MOUNTPOINT [--not-strict] [--capacity-bytes N]
 
 Control is by extended attributes of the mount point, so that no extra file is seen in it:
 
@@ -29,8 +29,8 @@ from typing import Any, cast
 
 import mfusepy
 
-from chaos.power_disk import PAGE, CutKind, Directory, File, Node, PowerDisk
-from chaos.power_mount import CUT, STATE
+from tests.chaos.power_disk import PAGE, CutKind, Directory, File, Node, PowerDisk
+from tests.chaos.power_mount import CUT, STATE
 
 
 class Fuse(mfusepy.FUSE):  # type: ignore[misc]

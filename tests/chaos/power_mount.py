@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from chaos.power_disk import CutKind
+from tests.chaos.power_disk import CutKind
 
+ROOT = Path(__file__).parents[2]
 CUT = "user.power.cut"
 STATE = "user.power.state"
 
@@ -47,12 +48,9 @@ def why_not() -> str | None:
 def mounted(mount_point: Path, *, strict: bool = True, capacity_bytes: int = 1 << 30) -> Iterator[PowerCutMount]:
     """Mount a fresh disk in a process of its own; unmount and end the process at the end."""
     mount_point.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "chaos.power_cut_fs", str(mount_point)]
+    command = [sys.executable, "-m", "tests.chaos.power_cut_fs", str(mount_point.absolute())]
     command += ["--capacity-bytes", str(capacity_bytes)]
-    tests = str(Path(__file__).parents[1])
-    process = subprocess.Popen(
-        command if strict else [*command, "--not-strict"], env={**os.environ, "PYTHONPATH": tests}
-    )
+    process = subprocess.Popen(command if strict else [*command, "--not-strict"], cwd=ROOT)
     try:
         deadline = time.monotonic() + 20
         while not os.path.ismount(mount_point):

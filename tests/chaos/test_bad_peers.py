@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from chaos.broker_process import BrokerProcess
-from chaos.load import wait_until
-from chaos.wire import Wire
+from tests.chaos.broker_process import BrokerProcess
+from tests.chaos.load import wait_until
+from tests.chaos.wire import Wire
 from tests.doors.kafka import batch_of, fetch_values, make, produce_values, with_header
 from tests.doors.kio_values import entity_of, plain, read, request_frame
 

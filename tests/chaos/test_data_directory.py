@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.broker_process import BrokerExitedError, BrokerProcess, directory_fingerprint
-from chaos.load import create_topic, read_everything
-from chaos.wire import Wire
+from tests.chaos.broker_process import BrokerExitedError, BrokerProcess, directory_fingerprint
+from tests.chaos.load import create_topic, read_everything
+from tests.chaos.wire import Wire
 
 pytestmark = pytest.mark.slow
 

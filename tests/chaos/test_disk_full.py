@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from aiokafka.errors import for_code  # type: ignore[import-untyped]
 
-from chaos.broker_process import BrokerExitedError, BrokerProcess
-from chaos.history import History, report
-from chaos.load import ProducerLoad, create_topic, read_everything, wait_until
-from chaos.wire import Wire
+from tests.chaos.broker_process import BrokerExitedError, BrokerProcess
+from tests.chaos.history import History, report
+from tests.chaos.load import ProducerLoad, create_topic, read_everything, wait_until
+from tests.chaos.wire import Wire
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.broker_process import BrokerProcess
-from chaos.history import Outcome
-from chaos.transactional_history import report
-from chaos.transactional_run import BROKER_SETTINGS, Run
+from tests.chaos.broker_process import BrokerProcess
+from tests.chaos.history import Outcome
+from tests.chaos.transactional_history import report
+from tests.chaos.transactional_run import BROKER_SETTINGS, Run
 
 FAULTS_PER_RUN = 10
 RUNS = max(1, int(os.environ.get("KILLS", "0")) // FAULTS_PER_RUN)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.broker_process import BrokerExitedError, BrokerProcess
-from chaos.load import create_topic, read_everything, wait_until
-from chaos.trace import find_answer, parse, strace_command, why_not
-from chaos.wire import Wire
+from tests.chaos.broker_process import BrokerExitedError, BrokerProcess
+from tests.chaos.load import create_topic, read_everything, wait_until
+from tests.chaos.trace import find_answer, parse, strace_command, why_not
+from tests.chaos.wire import Wire
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 

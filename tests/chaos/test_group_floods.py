@@ -10,9 +10,9 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from chaos.broker_process import BrokerProcess
-from chaos.test_bad_peers import Peer
-from chaos.wire import Wire
+from tests.chaos.broker_process import BrokerProcess
+from tests.chaos.test_bad_peers import Peer
+from tests.chaos.wire import Wire
 from tests.doors.kafka import make
 from tests.doors.kio_values import request_frame
 

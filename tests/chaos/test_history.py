@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from chaos.history import History, Kind, Outcome, PartitionLog, Record, Send, Violation, report
+from tests.chaos.history import History, Kind, Outcome, PartitionLog, Record, Send, Violation, report
 
 
 def log_of(*values: str, start: int = 0, end: int | None = None, partition: int = 0) -> dict[int, PartitionLog]:

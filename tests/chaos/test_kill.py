@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from chaos.broker_process import BrokerExitedError, BrokerProcess
-from chaos.history import History, Kind, report
-from chaos.load import ProducerLoad, ReaderLoad, create_topic, read_everything, wait_until
-from chaos.wire import Wire
+from tests.chaos.broker_process import BrokerExitedError, BrokerProcess
+from tests.chaos.history import History, Kind, report
+from tests.chaos.load import ProducerLoad, ReaderLoad, create_topic, read_everything, wait_until
+from tests.chaos.wire import Wire
 
 KILLS = int(os.environ.get("KILLS", "50"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from chaos.history import History, Kind, Outcome
-from chaos.load import ProducerLoad, ReaderLoad, read_everything, wait_until
-from chaos.wire import Wire
+from tests.chaos.history import History, Kind, Outcome
+from tests.chaos.load import ProducerLoad, ReaderLoad, read_everything, wait_until
+from tests.chaos.wire import Wire
 
 PARTITIONS = 3
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos.broker_process import BrokerProcess
-from chaos.history import History, Kind, report
-from chaos.load import ProducerLoad, ReaderLoad, create_topic, read_everything
-from chaos.power_mount import PowerCutMount
-from chaos.wire import Wire
+from tests.chaos.broker_process import BrokerProcess
+from tests.chaos.history import History, Kind, report
+from tests.chaos.load import ProducerLoad, ReaderLoad, create_topic, read_everything
+from tests.chaos.power_mount import PowerCutMount
+from tests.chaos.wire import Wire
 
 CUTS = int(os.environ.get("CUTS", "20"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))

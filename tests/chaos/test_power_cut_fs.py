@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.power_mount import PowerCutMount, mounted, why_not
+from tests.chaos.power_mount import PowerCutMount, mounted, why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 

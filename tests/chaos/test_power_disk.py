@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from chaos.power_disk import PAGE, PowerDisk
+from tests.chaos.power_disk import PAGE, PowerDisk
 
 REGULAR = stat.S_IFREG | 0o644
 

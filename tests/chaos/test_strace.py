@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from chaos.broker_process import BrokerProcess
-from chaos.load import create_topic
-from chaos.trace import SYNCS, check_synced, parse, strace_command, why_not
-from chaos.wire import Wire
+from tests.chaos.broker_process import BrokerProcess
+from tests.chaos.load import create_topic
+from tests.chaos.trace import SYNCS, check_synced, parse, strace_command, why_not
+from tests.chaos.wire import Wire
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.trace import Call, check_synced, find_answer, parse, strace_command, why_not
+from tests.chaos.trace import Call, check_synced, find_answer, parse, strace_command, why_not
 
 CORRELATION = 0x5A7E0001
 FRAME = "".join(f"\\x{byte:02x}" for byte in struct.pack(">ii", 60, CORRELATION))

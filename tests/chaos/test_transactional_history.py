@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from chaos.history import Outcome, PartitionLog, Record
-from chaos.transactional_history import Copy, History, Kind, Place, Value, Violation, report
+from tests.chaos.history import Outcome, PartitionLog, Record
+from tests.chaos.transactional_history import Copy, History, Kind, Place, Value, Violation, report
 
 IN, OUT = ("in", 0), ("out", 0)
 COPY = Copy("g", "in", "out")

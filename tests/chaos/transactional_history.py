@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chaos.history import Outcome, PartitionLog
+from tests.chaos.history import Outcome, PartitionLog
 
 PLAIN = "-"
 """The attempt of a value that was sent outside any transaction."""

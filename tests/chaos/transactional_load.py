@@ -22,8 +22,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from chaos.load import DOWN, QUICK
-from chaos.transactional_history import PLAIN, Place, Value
+from tests.chaos.load import DOWN, QUICK
+from tests.chaos.transactional_history import PLAIN, Place, Value
 
 # By default librdkafka forgets the broker it cannot reach and makes a new one of the same name; a TxnOffsetCommit that
 # looks for the group's coordinator in its cache then waits for the forgotten one without end (2.16.0).
@@ -71,7 +71,7 @@ class Spec:
         return all(signal_name != "SIGSTOP" for _, _, signal_name in self.halts)
 
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "chaos.transactional_load", json.dumps(asdict(self))]
+        return [sys.executable, "-m", "tests.chaos.transactional_load", json.dumps(asdict(self))]
 
     @classmethod
     def parse(cls, text: str) -> "Spec":

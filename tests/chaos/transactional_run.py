@@ -6,7 +6,6 @@ group watches both outputs. Faults come when a share of the copying is done, so 
 
 import contextlib
 import json
-import os
 import random
 import signal
 import subprocess
@@ -21,12 +20,13 @@ from typing import Any, NamedTuple
 import psutil  # type: ignore[import-untyped]
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from chaos.broker_process import DIES_WITH_US, BrokerProcess
-from chaos.history import PartitionLog, Record
-from chaos.load import DOWN, QUICK, create_topic, wait_until
-from chaos.transactional_history import Copy, History, Kind, Place, Violation
-from chaos.transactional_load import FATAL, HEARTBEAT_MS, PHASES, SESSION_MS, Recorder, Spec
+from tests.chaos.broker_process import DIES_WITH_US, BrokerProcess
+from tests.chaos.history import PartitionLog, Record
+from tests.chaos.load import DOWN, QUICK, create_topic, wait_until
+from tests.chaos.transactional_history import Copy, History, Kind, Place, Violation
+from tests.chaos.transactional_load import FATAL, HEARTBEAT_MS, PHASES, SESSION_MS, Recorder, Spec
 
+ROOT = Path(__file__).parents[2]
 BROKER_SETTINGS = {
     "groups": {
         "min_session_timeout_ms": SESSION_MS,
@@ -179,11 +179,8 @@ class Run:
             records=self._specs[name].records - self.done[name],
             halts=self._specs[name].halts if incarnation == 0 else (),
         )
-        tests = str(Path(__file__).parents[1])
         with (self._directory / f"{name}.err").open("ab") as errors:
-            self._processes[name] = subprocess.Popen(
-                [*DIES_WITH_US, *spec.command()], env={**os.environ, "PYTHONPATH": tests}, stderr=errors, cwd=tests
-            )
+            self._processes[name] = subprocess.Popen([*DIES_WITH_US, *spec.command()], stderr=errors, cwd=ROOT)
 
     # --- watching it go
 

@@ -2,8 +2,8 @@
 
 Owns three brokers, the etcd beside them, what is done to them, and how they are looked at from outside. Talks to them
 over the network and the command line only; never imports `penstock`. What producers were told and what must follow from
-it is judged by `chaos.history` and `chaos.transactional_history`. PENSTOCK_TEST_PEER=kafka runs the same tests against
-Apache Kafka; KILLS says how many leaders are killed, CHAOS_SEED which ones and when.
+it is judged by `tests.chaos.history` and `tests.chaos.transactional_history`. PENSTOCK_TEST_PEER=kafka runs the same
+tests against Apache Kafka; KILLS says how many leaders are killed, CHAOS_SEED which ones and when.
 
 cluster_process.py   brokers as processes: start, kill, stop, pause, and who leads what
 penstock_cluster.py  three `penstock serve` on one etcd

@@ -1,16 +1,13 @@
-"""Makes `chaos` importable, and gives tests the cluster under test (Apache Kafka with PENSTOCK_TEST_PEER=kafka)."""
+"""The cluster under test: Penstock, or Apache Kafka with PENSTOCK_TEST_PEER=kafka."""
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from chaos.transactional_load import HEARTBEAT_MS, SESSION_MS
-from chaos.transactional_run import BROKER_SETTINGS
+from tests.chaos.transactional_load import HEARTBEAT_MS, SESSION_MS
+from tests.chaos.transactional_run import BROKER_SETTINGS
 from tests.cluster.cluster_process import ClusterProcess
 from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.penstock_cluster import PenstockCluster

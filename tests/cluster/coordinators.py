@@ -1,7 +1,7 @@
 """The exactly-once run of `chaos` on a cluster: whoever coordinates or leads for it is killed, and killed again.
 
 Groups of both protocols copy within transactions, other groups watch, and clients die, too; see
-`chaos.transactional_run`. There a broker that is killed comes back by itself. Here others go on meanwhile.
+`tests.chaos.transactional_run`. There a broker that is killed comes back by itself. Here others go on meanwhile.
 """
 
 import contextlib
@@ -12,10 +12,10 @@ from dataclasses import asdict
 from itertools import cycle
 from pathlib import Path
 
-from chaos.load import wait_until
-from chaos.transactional_history import Violation
-from chaos.transactional_load import Spec
-from chaos.transactional_run import PARTITIONS, Fault, Run
+from tests.chaos.load import wait_until
+from tests.chaos.transactional_history import Violation
+from tests.chaos.transactional_load import Spec
+from tests.chaos.transactional_run import PARTITIONS, Fault, Run
 
 from .cluster_process import ClusterProcess, Node
 from .renewing_load import RenewingSpec

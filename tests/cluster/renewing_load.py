@@ -1,4 +1,4 @@
-"""The clients of `chaos.transactional_load`, with a new producer after each transaction that had to be aborted.
+"""The clients of `tests.chaos.transactional_load`, with a new producer after each transaction that had to be aborted.
 
 When a transaction fails, librdkafka (2.16) throws away what is queued, and gives the sequence numbers of it to what
 comes next, in the same epoch. Queued is also what was sent and has to be sent again, because its leader died before it
@@ -9,8 +9,8 @@ epoch, in which numbers begin anew.
 
 import sys
 
-from chaos import transactional_load
-from chaos.transactional_load import Client, Spec, Transactional
+from tests.chaos import transactional_load
+from tests.chaos.transactional_load import Client, Spec, Transactional
 
 
 class RenewingSpec(Spec):
@@ -20,7 +20,7 @@ class RenewingSpec(Spec):
 
     def command(self) -> list[str]:
         interpreter, _, _, spec = super().command()
-        return [interpreter, "-m", "cluster.renewing_load", spec]
+        return [interpreter, "-m", "tests.cluster.renewing_load", spec]
 
 
 class Renewing(Transactional):

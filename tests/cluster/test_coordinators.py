@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-from chaos.history import Outcome
-from chaos.load import DOWN, QUICK
-from chaos.transactional_history import report
-from chaos.transactional_load import LASTING
-from chaos.transactional_run import read_committed
+from tests.chaos.history import Outcome
+from tests.chaos.load import DOWN, QUICK
+from tests.chaos.transactional_history import report
+from tests.chaos.transactional_load import LASTING
+from tests.chaos.transactional_run import read_committed
 from tests.cluster.cluster_process import ClusterProcess
 from tests.cluster.coordinators import CalmRun, ClusterRun
 

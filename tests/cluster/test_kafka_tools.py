@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from chaos.load import QUICK, read_everything, wait_until
+from tests.chaos.load import QUICK, read_everything, wait_until
 from tests.cluster.cluster_process import ClusterProcess
 from tests.cluster.faults import CLEAN_EXITS
 from tests.cluster.penstock_cluster import PenstockCluster

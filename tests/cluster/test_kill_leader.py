@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.history import History, report
-from chaos.load import ProducerLoad, ReaderLoad, read_everything, wait_until
+from tests.chaos.history import History, report
+from tests.chaos.load import ProducerLoad, ReaderLoad, read_everything, wait_until
 from tests.cluster.cluster_process import ClusterProcess
 from tests.cluster.faults import CLEAN_EXITS, bring_back, plan, strike
 from tests.cluster.verifiable import VerifiableProducer

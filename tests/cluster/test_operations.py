@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Producer
 
-from chaos.history import History, report
-from chaos.load import ProducerLoad, read_everything, wait_until
-from chaos.transactional_run import BROKER_SETTINGS
 from penstock.cli.main import main
+from tests.chaos.history import History, report
+from tests.chaos.load import ProducerLoad, read_everything, wait_until
+from tests.chaos.transactional_run import BROKER_SETTINGS
 from tests.cluster.penstock_cluster import PenstockCluster
 from tests.peers.penstock import command
 

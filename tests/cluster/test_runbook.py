@@ -12,9 +12,9 @@ import click
 import pytest
 import yaml
 
-from chaos.load import wait_until
-from chaos.transactional_run import BROKER_SETTINGS
 from penstock.cli.main import main, root
+from tests.chaos.load import wait_until
+from tests.chaos.transactional_run import BROKER_SETTINGS
 from tests.cluster.penstock_cluster import PenstockCluster
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chaos.history import Kind, PartitionLog, Record
+from tests.chaos.history import Kind, PartitionLog, Record
 from tests.cluster.faults import OTHERS, plan
 from tests.cluster.verifiable import VerifiableProducer
 

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from chaos.history import History, report
-from chaos.load import ProducerLoad, read_everything
-from chaos.transactional_run import read_committed
+from tests.chaos.history import History, report
+from tests.chaos.load import ProducerLoad, read_everything
+from tests.chaos.transactional_run import read_committed
 
 from .cluster_process import Node
 from .penstock_cluster import PenstockCluster

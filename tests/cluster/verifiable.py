@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chaos.history import History, Outcome, PartitionLog, Send
-from chaos.load import wait_until
+from tests.chaos.history import History, Outcome, PartitionLog, Send
+from tests.chaos.load import wait_until
 from tests.peers.kafka import java
 
 _MAIN = "org.apache.kafka.tools.VerifiableProducer"

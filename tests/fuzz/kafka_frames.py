@@ -1,4 +1,4 @@
-"""Coverage-guided noise for the Kafka door: `python tests/fuzz/kafka_frames.py -max_total_time=600 [corpus]`.
+"""Coverage-guided noise for the Kafka door: `python -m tests.fuzz.kafka_frames -max_total_time=600 [corpus]`.
 
 Each input is one connection's bytes. Anything but answers or a closed connection is a crash.
 """
@@ -10,8 +10,6 @@ import tempfile
 from pathlib import Path
 
 import atheris
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 with atheris.instrument_imports(include=["penstock"]):
     from penstock.net import connection as connection_module

@@ -2,7 +2,7 @@
 
 Owns the namespaces, the disks, the faults, the cells (a fault, a moment, a target, a workload) and their verdicts.
 Talks to brokers over the network, by signals and through their files; never imports `penstock`. What clients were told
-is judged by `chaos.history` and `chaos.transactional_history`.
+is judged by `tests.chaos.history` and `tests.chaos.transactional_history`.
 
     python -m tests.matrix --list
     python -m tests.matrix --cells smoke
@@ -29,11 +29,3 @@ run.py           one cell from its start to its verdict
 report.py        docs/reliability-matrix.md from the figures of a run
 soak.py          a fault a minute, one history for all of them, memory and descriptors watched
 """
-
-import sys
-from pathlib import Path
-
-# `chaos` is imported under that name by its own modules; under two names its classes would not be equal.
-_TESTS = str(Path(__file__).parents[1])
-if _TESTS not in sys.path:
-    sys.path.insert(0, _TESTS)

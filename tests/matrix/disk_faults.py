@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from chaos.load import wait_until
-from chaos.power_disk import CutKind
+from tests.chaos.load import wait_until
+from tests.chaos.power_disk import CutKind
 
 from .faults import Fault, Scene, Target, pass_time
 from .machines import Machine

@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Literal
 
-from chaos.power_mount import PowerCutMount, mounted
+from tests.chaos.power_mount import PowerCutMount, mounted
 
 from .namespaces import run
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from confluent_kafka import Producer
 
-from chaos.load import wait_until
+from tests.chaos.load import wait_until
 from tests.cluster.cluster_process import View
 
 from . import network

@@ -1,7 +1,7 @@
 """What must follow from what clients were told and readers saw: findings, each of a kind that is counted.
 
-The checks of `chaos.history` say what became of every record. Here are those that need to know which broker acked what,
-what the store had decided, and what lies on which disk.
+The checks of `tests.chaos.history` say what became of every record. Here are those that need to know which broker
+acked what, what the store had decided, and what lies on which disk.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from chaos.history import History, Kind, PartitionLog
+from tests.chaos.history import History, Kind, PartitionLog
 from tests.cluster.cluster_process import Partition
 
 from .replicas import Batch, Decision, differences

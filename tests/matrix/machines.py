@@ -10,7 +10,7 @@ from typing import NamedTuple
 import psutil
 import yaml
 
-from chaos.transactional_run import BROKER_SETTINGS
+from tests.chaos.transactional_run import BROKER_SETTINGS
 from tests.cluster.cluster_process import ClusterProcess, Node
 from tests.peers.penstock import command
 

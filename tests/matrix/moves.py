@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from chaos.load import wait_until
+from tests.chaos.load import wait_until
 from tests.conformance.wire import Wire
 
 from . import network

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from chaos.history import History, Outcome, PartitionLog, Send
-from chaos.load import wait_until
+from tests.chaos.history import History, Outcome, PartitionLog, Send
+from tests.chaos.load import wait_until
 
 from .judge import SENDS_FAILED, Finding, judge_history
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from chaos.load import wait_until
+from tests.chaos.load import wait_until
 
 from .faults import Fault, Scene, Target, pass_time
 from .machines import Machine

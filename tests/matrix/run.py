@@ -11,8 +11,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from chaos.history import Outcome, PartitionLog
-from chaos.load import DOWN, read_everything, wait_until
+from tests.chaos.history import Outcome, PartitionLog
+from tests.chaos.load import DOWN, read_everything, wait_until
 
 from . import judge
 from .arena import Arena

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.history import Outcome, PartitionLog, Record, Send
+from tests.chaos.history import Outcome, PartitionLog, Record, Send
 from tests.cluster.cluster_process import Partition
 from tests.matrix import judge
 from tests.matrix.cells import CELLS, GROUPS, SMOKE

@@ -7,8 +7,8 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from chaos.transactional_history import Violation
-from chaos.transactional_load import Spec
+from tests.chaos.transactional_history import Violation
+from tests.chaos.transactional_load import Spec
 from tests.cluster.cluster_process import ClusterProcess
 from tests.cluster.coordinators import CalmRun
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from chaos.history import History, Outcome, Send
-from chaos.load import ProducerLoad, ReaderLoad, wait_until
-from chaos.wire import Wire
+from tests.chaos.history import History, Outcome, Send
+from tests.chaos.load import ProducerLoad, ReaderLoad, wait_until
+from tests.chaos.wire import Wire
 from tests.cluster.verifiable import VerifiableProducer
 
 from .arena import Arena

@@ -1,13 +1,10 @@
 """One small cluster with a little of everything in it, and a Prometheus that watches it."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.cluster.cluster_process import Node
 from tests.cluster.penstock_cluster import PenstockCluster

@@ -18,6 +18,7 @@ SEEDS = int(os.environ.get("SEEDS", "500"))
 ONE = os.environ.get("SEED")
 CHUNK = 25
 STORED = Path(__file__).with_name("seeds.txt")
+ROOT = Path(__file__).parents[2]
 
 
 def stored_seeds() -> list[int]:
@@ -66,8 +67,7 @@ def test_equal_seeds_give_equal_runs() -> None:
         f"print(*[run(seed).digest for seed in range({seeds.start}, {seeds.stop})])"
     )
     environment = os.environ | {"PYTHONHASHSEED": "12345"}
-    there = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=600
-    )
+    command = [sys.executable, "-c", script]
+    there = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=600)
     assert there.stdout.split() == here
     assert len(set(here)) == len(here)
