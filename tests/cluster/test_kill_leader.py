@@ -31,7 +31,7 @@ ACKS_BETWEEN = 600
 _TIMEOUT_S = 60
 
 
-class Clock:
+class Stopwatch:
     """What happened how many seconds after the fault, for a person who watches."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ def test_nothing_acked_is_lost_when_leaders_go(cluster: ClusterProcess, tmp_path
         verifiable.wait_for_acks(1)
         for fault in plan(KILLS, SEED, (own, foreign), PARTITIONS):
             load.wait_for_acks(1 + int(fault.share * ACKS_BETWEEN), _TIMEOUT_S)
-            clock = Clock()
+            clock = Stopwatch()
             victim = strike(cluster, fault)
             clock.note("moved")
             load.settle(_TIMEOUT_S)

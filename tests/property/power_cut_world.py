@@ -94,10 +94,10 @@ class History:
     lost_tails: int = 0
 
 
-Script = Callable[["World", Broker], Awaitable[None]]
+Script = Callable[["PowerCutWorld", Broker], Awaitable[None]]
 
 
-class World:
+class PowerCutWorld:
     def __init__(self, seed: int, *, producers_per_partition: int = 2) -> None:
         self.seed = seed
         self.random = Random(seed)

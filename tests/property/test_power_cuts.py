@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 from tests.property.keyed_world import SETTINGS as KEYED_SETTINGS
-from tests.property.power_cut_world import PartitionHistory, Producer, Script, World
+from tests.property.power_cut_world import PartitionHistory, PowerCutWorld, Producer, Script
 from tests.simulated_broker import Broker, small_blocks, until_visible, wait_for
 
 from penstock.records.control import Marker
@@ -35,8 +35,8 @@ SEEDS = int(os.environ.get("SEEDS", "1000"))
 CHUNKS = 10
 
 
-async def suffer(seed: int) -> World:
-    world = World(seed)
+async def suffer(seed: int) -> PowerCutWorld:
+    world = PowerCutWorld(seed)
     for _ in range(Random(seed).randint(1, 4)):
         await world.live_and_die()
     await world.last_life()
@@ -49,7 +49,7 @@ def seeds_of(chunk: int) -> range | list[int]:
     return range(chunk, SEEDS, CHUNKS)
 
 
-def run_seed(seed: int) -> World:
+def run_seed(seed: int) -> PowerCutWorld:
     with small_blocks(Random(seed).choice((512, 2048, 65536)), Random(seed).choice((2000, 1 << 30))):
         return run_virtual(lambda: suffer(seed), seed)
 
@@ -79,7 +79,7 @@ def test_power_cuts_lose_nothing_that_was_promised(chunk: int) -> None:
 # --- every crash point of a few small pieces of work
 
 
-async def send(world: World, broker: Broker, values: list[bytes], *, wait: bool = True) -> None:
+async def send(world: PowerCutWorld, broker: Broker, values: list[bytes], *, wait: bool = True) -> None:
     partition = broker.partition("t")
     history = history_of(world, broker)
     producer = history.producers[0]
@@ -92,7 +92,7 @@ async def send(world: World, broker: Broker, values: list[bytes], *, wait: bool 
         await until_visible(partition, partition.opened().end_offset - 1)
 
 
-def history_of(world: World, broker: Broker) -> PartitionHistory:
+def history_of(world: PowerCutWorld, broker: Broker) -> PartitionHistory:
     topic = broker.engine.topics.get("t")
     assert topic is not None
     history = world.history.topics[str(topic.topic_id)].partitions[0]
@@ -105,20 +105,20 @@ def value(number: int, size: int = 600) -> bytes:
     return b"1/%d/" % number + b"." * size
 
 
-async def creating(world: World, broker: Broker) -> None:
+async def creating(world: PowerCutWorld, broker: Broker) -> None:
     await broker.start()
     await world.create(broker, "t", 2, {"flush": "commit"})
     await send(world, broker, [value(0)])
 
 
-async def rolling(world: World, broker: Broker) -> None:
+async def rolling(world: PowerCutWorld, broker: Broker) -> None:
     await broker.start()
     await world.create(broker, "t", 1, {"flush": "commit"})
     for number in range(0, 6, 2):
         await send(world, broker, [value(number), value(number + 1)])
 
 
-async def rolling_without_sync(world: World, broker: Broker) -> None:
+async def rolling_without_sync(world: PowerCutWorld, broker: Broker) -> None:
     await broker.start()
     await world.create(broker, "t", 1, {"flush": "os"})
     for number in range(12):
@@ -126,7 +126,7 @@ async def rolling_without_sync(world: World, broker: Broker) -> None:
         await asyncio.sleep(0.001)
 
 
-async def deleting_records(world: World, broker: Broker) -> None:
+async def deleting_records(world: PowerCutWorld, broker: Broker) -> None:
     await broker.start()
     await world.create(broker, "t", 1, {"flush": "commit"})
     for number in range(4):
@@ -135,7 +135,7 @@ async def deleting_records(world: World, broker: Broker) -> None:
     await world.delete_records(broker, "t")
 
 
-async def deleting_a_topic(world: World, broker: Broker) -> None:
+async def deleting_a_topic(world: PowerCutWorld, broker: Broker) -> None:
     await broker.start()
     await world.create(broker, "t", 1, {"flush": "commit"})
     await send(world, broker, [value(0)], wait=False)
@@ -143,7 +143,7 @@ async def deleting_a_topic(world: World, broker: Broker) -> None:
     await world.create(broker, "t", 1, {"flush": "commit"})
 
 
-async def growing(world: World, broker: Broker) -> None:
+async def growing(world: PowerCutWorld, broker: Broker) -> None:
     await broker.start()
     await world.create(broker, "t", 1, {"flush": "commit"})
     await send(world, broker, [value(0)])
@@ -152,7 +152,7 @@ async def growing(world: World, broker: Broker) -> None:
     await world.grow(broker, "t")
 
 
-async def altering(world: World, broker: Broker) -> None:
+async def altering(world: PowerCutWorld, broker: Broker) -> None:
     await broker.start()
     await world.create(broker, "t", 1, {"flush": "os"})
     for number in range(3):
@@ -161,7 +161,7 @@ async def altering(world: World, broker: Broker) -> None:
     await send(world, broker, [value(3)])
 
 
-async def stopping(world: World, broker: Broker) -> None:
+async def stopping(world: PowerCutWorld, broker: Broker) -> None:
     await broker.start()
     await world.create(broker, "t", 1, {"flush": "commit"})
     await send(world, broker, [value(0)])
@@ -169,7 +169,7 @@ async def stopping(world: World, broker: Broker) -> None:
     await broker.stop()
 
 
-async def transacting_and_compacting(world: World, broker: Broker) -> None:
+async def transacting_and_compacting(world: PowerCutWorld, broker: Broker) -> None:
     await broker.start()
     await world.create(broker, "t", 1, KEYED_SETTINGS)
     partition, keyed = broker.partition("t"), history_of(world, broker).keyed
@@ -186,7 +186,7 @@ async def transacting_and_compacting(world: World, broker: Broker) -> None:
     await keyed.put(partition, world.random)
 
 
-async def going_on(world: World, broker: Broker) -> None:
+async def going_on(world: PowerCutWorld, broker: Broker) -> None:
     """A second life: what it finds is checked; what was not answered is sent again, then one more."""
     await broker.start()
     await world.check(broker)
@@ -229,7 +229,7 @@ def test_every_crash_point(script: Script, power: bool) -> None:
 
 async def crash_once(script: Script, operation: int, survival: int, power: bool) -> bool:
     with small_blocks():
-        world = World(survival)
+        world = PowerCutWorld(survival)
         world.segment_bytes = 1024
         try:
             crashed = await world.die_at(operation, script, power=power)

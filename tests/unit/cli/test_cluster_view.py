@@ -19,7 +19,7 @@ from .scripted_broker import Script, ScriptedBroker, scripted_broker
 NAMES = {"a": 2, "b": 1}
 
 
-class World:
+class ScriptedAnswers:
     """What the scripted broker says; `asked` are the requests that change something."""
 
     def __init__(self) -> None:
@@ -125,12 +125,12 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def world() -> ScriptedAnswers:
+    return ScriptedAnswers()
 
 
 @pytest.fixture
-def view(world: World, closed_port: int) -> Iterator[View]:
+def view(world: ScriptedAnswers, closed_port: int) -> Iterator[View]:
     with scripted_broker(**world.scripts()) as broker:
         world.address, world.closed_port = (broker.host, broker.port), closed_port
         with View(Server(broker.address, "a test", timeout_s=5)) as found:
@@ -160,7 +160,7 @@ def test_what_is_set_for_one_broker_and_for_all(view: View) -> None:
     assert view.ask_config(None) == {THROTTLE: "9"}
 
 
-def test_moves_and_their_refusals(view: View, world: World) -> None:
+def test_moves_and_their_refusals(view: View, world: ScriptedAnswers) -> None:
     refused = start_moves(view, [Move("a", at, (1,), (2,)) for at in range(3)])
     assert refused == {("a", 1): "broker 7 is unknown"}
     cancel_moves(view, [("a", 0)])
@@ -169,7 +169,7 @@ def test_moves_and_their_refusals(view: View, world: World) -> None:
     assert second.topics[0].partitions[0].replicas is None
 
 
-def test_elections_and_their_refusals(view: View, world: World) -> None:
+def test_elections_and_their_refusals(view: View, world: ScriptedAnswers) -> None:
     done, refused = elect(view, [("a", at) for at in range(3)], unclean=True)
     assert done == [("a", 0)]
     assert refused == {("a", 2): "preferred leader not available"}
@@ -183,7 +183,7 @@ def test_a_broker_is_forgotten_or_not(view: View) -> None:
         unregister(view, 2)
 
 
-def test_settings_are_set_and_unset(view: View, world: World) -> None:
+def test_settings_are_set_and_unset(view: View, world: ScriptedAnswers) -> None:
     alter_config(view, None, {"a": "1", "b": None})
     (request,) = world.asked
     (resource,) = request.resources
@@ -200,7 +200,7 @@ LEADER_NOT_AVAILABLE, NOT_ALLOWED_TO_KNOW, NO_CLUSTER = 5, 31, 42
 @pytest.mark.parametrize(
     ("code", "answers"), [(0, True), (LEADER_NOT_AVAILABLE, False), (NOT_ALLOWED_TO_KNOW, True), (NO_CLUSTER, True)]
 )
-def test_whether_the_metadata_store_answers(code: int, answers: bool, view: View, world: World) -> None:
+def test_whether_the_metadata_store_answers(code: int, answers: bool, view: View, world: ScriptedAnswers) -> None:
     world.alter_code = code
     assert view.fetch(sizes=False).store_answers
     assert world.asked == []
@@ -211,7 +211,7 @@ def test_whether_the_metadata_store_answers(code: int, answers: bool, view: View
 
 
 def test_a_store_that_never_answers_is_not_waited_for(
-    view: View, world: World, monkeypatch: pytest.MonkeyPatch
+    view: View, world: ScriptedAnswers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.cli.cluster_view.STORE_WITHIN_S", 0.2)
     blocked = threading.Event()
@@ -228,13 +228,13 @@ def test_a_store_that_never_answers_is_not_waited_for(
         blocked.set()
 
 
-def test_a_broker_gives_up_before_we_do(view: View, world: World) -> None:
+def test_a_broker_gives_up_before_we_do(view: View, world: ScriptedAnswers) -> None:
     start_moves(view, [Move("a", 0, (1,), (2,))])
     elect(view, None)
     assert [each.get("timeout") for each in world.asked] == [4000, 4000]
 
 
-def test_other_brokers_are_asked_when_the_one_that_was_named_has_gone(world: World, closed_port: int) -> None:
+def test_other_brokers_are_asked_when_the_one_that_was_named_has_gone(world: ScriptedAnswers, closed_port: int) -> None:
     first = ScriptedBroker(world.scripts())
     with scripted_broker(**world.scripts()) as second:
         world.address, world.closed_port = (second.host, second.port), closed_port

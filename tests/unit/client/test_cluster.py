@@ -17,7 +17,7 @@ from penstock.testing import EmbeddedBroker
 ID = uuid.UUID(int=7)
 
 
-class World:
+class ScriptedMetadata:
     """What a scripted broker says of itself: topics by name, each a list of leaders or an error code."""
 
     def __init__(self) -> None:
@@ -57,7 +57,9 @@ class World:
 
 
 @contextmanager
-def reached(world: World, timeout_s: float = 10.0, **more: Script) -> Iterator[tuple[ScriptedBroker, Cluster]]:
+def reached(
+    world: ScriptedMetadata, timeout_s: float = 10.0, **more: Script
+) -> Iterator[tuple[ScriptedBroker, Cluster]]:
     scripts = {"metadata": Script(3, 0, 13, world.metadata), "list_offsets": Script(2, 1, 11, world.list_offsets)}
     with scripted_broker(**scripts, **more) as broker:
         world.brokers[1] = (broker.host, broker.port)
@@ -66,7 +68,7 @@ def reached(world: World, timeout_s: float = 10.0, **more: Script) -> Iterator[t
 
 
 def test_topics_that_are_there_and_topics_that_are_not() -> None:
-    world = World()
+    world = ScriptedMetadata()
     world.topics |= {"inner": [1], "odd": 29}
     world.internal = {"inner"}
     with reached(world) as (_, cluster):
@@ -82,12 +84,12 @@ def test_topics_that_are_there_and_topics_that_are_not() -> None:
 
 
 def test_leaders_are_waited_for() -> None:
-    world = World()
+    world = ScriptedMetadata()
     elections: list[list[int] | int] = [5, [1, -1], [1, 1]]
 
     def elect(request: Any) -> dict[str, Any]:
         world.topics["orders"] = elections.pop(0) if len(elections) > 1 else elections[0]
-        return World.metadata(world, request)
+        return ScriptedMetadata.metadata(world, request)
 
     world.metadata = elect  # type: ignore[method-assign]
     with reached(world) as (_, cluster):
@@ -105,7 +107,7 @@ def test_leaders_are_waited_for() -> None:
 
 
 def test_leaders_are_remembered_until_refreshed() -> None:
-    world = World()
+    world = ScriptedMetadata()
     with reached(world) as (_, cluster):
         first = cluster.leader("orders", 0)
         assert cluster.leader("orders", 1) is first
@@ -125,14 +127,17 @@ def test_leaders_are_remembered_until_refreshed() -> None:
 
 @pytest.mark.parametrize("partition", [2, -1])
 def test_a_partition_that_is_not_there(partition: int) -> None:
-    with reached(World()) as (_, cluster), pytest.raises(Refused, match=rf"partition {partition} of .*, which has 2"):
+    with (
+        reached(ScriptedMetadata()) as (_, cluster),
+        pytest.raises(Refused, match=rf"partition {partition} of .*, which has 2"),
+    ):
         cluster.leader("orders", partition)
 
 
 def test_each_purpose_has_a_connection_of_its_own() -> None:
     """So that a question never meets the answers that a writer has under way."""
     found = {"key": "t", "node_id": 1, "error_code": 0, "error_message": None}
-    world = World()
+    world = ScriptedMetadata()
 
     def find(_: Any) -> dict[str, Any]:
         host, port = world.brokers[1]
@@ -148,7 +153,7 @@ def test_each_purpose_has_a_connection_of_its_own() -> None:
 
 
 def test_a_connection_that_ended_is_opened_again() -> None:
-    with reached(World()) as (_, cluster):
+    with reached(ScriptedMetadata()) as (_, cluster):
         first = cluster.leader("orders", 0)
         first.close()
         assert cluster.leader("orders", 0).call("metadata", topics=[])
@@ -158,7 +163,7 @@ def test_a_connection_that_ended_is_opened_again() -> None:
 
 def test_any_broker_will_do(closed_port: int) -> None:
     refusing = f"127.0.0.1:{closed_port}"
-    world = World()
+    world = ScriptedMetadata()
     with reached(world) as (broker, _), Cluster(Settings(f"{refusing},{broker.address}")) as cluster:
         assert "orders" in cluster.topics(None)
     with Cluster(Settings(f"{refusing},localhost:{closed_port}", timeout_s=5)) as cluster:
@@ -169,7 +174,7 @@ def test_any_broker_will_do(closed_port: int) -> None:
 
 
 def test_offsets() -> None:
-    world = World()
+    world = ScriptedMetadata()
     world.offsets = [{0: (0, 5), 1: (0, -1)}]
     with reached(world) as (_, cluster):
         asked = {("orders", 0): LATEST, ("orders", 1): 1 << 50}
@@ -183,7 +188,7 @@ def test_offsets() -> None:
 
 def test_offsets_of_a_leader_that_moves() -> None:
     """Only what is missing is asked for again, with fresh leaders."""
-    world = World()
+    world = ScriptedMetadata()
     world.offsets = [{0: (0, 5), 1: (6, -1)}, {1: (78, -1)}, {1: (0, 9)}]
     with reached(world) as (broker, cluster):
         asked = {("orders", 0): LATEST, ("orders", 1): LATEST}
@@ -192,7 +197,7 @@ def test_offsets_of_a_leader_that_moves() -> None:
 
 
 def test_offsets_of_a_leader_that_is_away(closed_port: int) -> None:
-    world = World()
+    world = ScriptedMetadata()
     world.brokers[2] = ("127.0.0.1", closed_port)
     world.topics["orders"] = [1, 2]
     world.offsets = [{0: (0, 5), 1: (0, 6)}]
@@ -212,7 +217,7 @@ def test_offsets_of_a_leader_that_is_away(closed_port: int) -> None:
     ],
 )
 def test_offsets_of_what_is_not_there(place: tuple[str, int], told: str) -> None:
-    world = World()
+    world = ScriptedMetadata()
     world.offsets = [{0: (0, 5)}]
     with reached(world) as (broker, cluster), pytest.raises(Refused, match=told):
         cluster.list_offsets({("orders", 0): LATEST, place: LATEST}, read_committed=True)
@@ -223,14 +228,14 @@ def test_offsets_of_what_is_not_there(place: tuple[str, int], told: str) -> None
     ("code", "told"), [(29, "partition 0 of topic 'orders': topic authorization failed"), (6, "not leader")]
 )
 def test_offsets_refused(code: int, told: str) -> None:
-    world = World()
+    world = ScriptedMetadata()
     world.offsets = [{0: (code, -1)}]
     with reached(world, timeout_s=0.3) as (_, cluster), pytest.raises(Refused, match=told):
         cluster.list_offsets({("orders", 0): LATEST}, read_committed=True)
 
 
 def test_offsets_of_many_partitions_are_asked_in_pieces() -> None:
-    world = World()
+    world = ScriptedMetadata()
     world.topics["orders"] = [1] * 4500
     world.offsets = [{number: (0, number) for number in range(4500)}]
     with reached(world) as (broker, cluster):
@@ -254,7 +259,7 @@ def test_metadata_that_is_none(partition: int) -> None:
 
 def test_coordinators_are_waited_for_and_remembered() -> None:
     answers = [15, 14, 0, 0]
-    world = World()
+    world = ScriptedMetadata()
 
     def find(request: Any) -> dict[str, Any]:
         assert (request.coordinator_keys, request.key_type) == (("g",), GROUP)
@@ -276,12 +281,12 @@ def test_a_coordinator_refused() -> None:
     found = {"key": "t", "node_id": -1, "host": "", "port": -1, "error_code": 53, "error_message": "not you"}
     script = Script(10, 0, 4, lambda _: {"coordinators": [found]})
     told = r"transactional id 't': transactional id authorization failed \(not you\)"
-    with reached(World(), find_coordinator=script) as (_, cluster), pytest.raises(Refused, match=told):
+    with reached(ScriptedMetadata(), find_coordinator=script) as (_, cluster), pytest.raises(Refused, match=told):
         cluster.coordinator(TRANSACTION, "t")
 
 
 def test_a_topic_is_made_by_the_controller() -> None:
-    world = World()
+    world = ScriptedMetadata()
     asked = []
 
     def create(request: Any) -> dict[str, Any]:

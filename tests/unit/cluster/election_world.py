@@ -38,7 +38,7 @@ class Broker:
     """It has lost its disk and is not back in sync."""
 
 
-class World:
+class ElectionWorld:
     """See the module's text.
 
     Args:

@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.unit.cluster.election_world import World
+from tests.unit.cluster.election_world import ElectionWorld
 
 from penstock.cluster.election import Rules, admit, admit_all, next_state
 from penstock.cluster.image import End
@@ -206,14 +206,14 @@ def test_a_leader_that_has_enough_in_sync_again_forgets_who_started_uncleanly() 
     assert state.with_isr((1, 2), min_isr=3).last == (3,)
 
 
-def random_world(seed: int) -> World:
+def random_world(seed: int) -> ElectionWorld:
     """Every second one has brokers to move to."""
     random = Random(seed)
     brokers = random.choice([2, 3, 3, 3, 4])
     synced = random.random() < 0.6
     wipes = synced and random.random() < 0.6
     spares = random.randint(1, 3) if seed % 2 else 0
-    return World(random, brokers, random.randint(1, brokers), synced=synced, wipes=wipes, spares=spares)
+    return ElectionWorld(random, brokers, random.randint(1, brokers), synced=synced, wipes=wipes, spares=spares)
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

@@ -17,7 +17,7 @@ from penstock.testing.virtual_clock import VirtualClock, run_virtual
 NAME = "etcd://etcd1:2379"
 
 
-class Bench:
+class WatchedEtcd:
     """A watcher on a simulated etcd, and somebody who writes to it."""
 
     def __init__(self, seed: int = 0, remembered: int = 0, **options: int) -> None:
@@ -93,7 +93,7 @@ async def settle(seconds: float = 0.1) -> None:
 
 def test_changes_come_to_the_listeners_in_order_and_once() -> None:
     async def main() -> None:
-        bench = Bench()
+        bench = WatchedEtcd()
         bench.link.watch_repeats = 1.0
         await bench.write(1, 1)
         await bench.watcher.start()
@@ -113,7 +113,7 @@ def test_changes_come_to_the_listeners_in_order_and_once() -> None:
 
 def test_a_start_waits_for_the_store_and_says_which(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
-        bench = Bench()
+        bench = WatchedEtcd()
         await bench.write(1, 1)
         bench.link.cut = True
         asyncio.get_running_loop().call_later(31.0, setattr, bench.link, "cut", False)
@@ -130,7 +130,7 @@ def test_a_start_waits_for_the_store_and_says_which(caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize("fault", ["break", "compact", "outage", "cut"])
 def test_a_watch_that_broke_off_is_begun_again(fault: str) -> None:
     async def main() -> None:
-        bench = Bench(3)
+        bench = WatchedEtcd(3)
         await bench.watcher.start()
         bench.run()
         await settle()
@@ -163,7 +163,7 @@ def test_a_watch_that_broke_off_is_begun_again(fault: str) -> None:
 
 def test_a_watch_that_says_nothing_is_found_out() -> None:
     async def main() -> None:
-        bench = Bench()
+        bench = WatchedEtcd()
         deaf = DeafWatches(bench.etcd, bench.link)
         bench.use(deaf)
         await bench.watcher.start()
@@ -183,7 +183,7 @@ def test_a_watch_that_says_nothing_is_found_out() -> None:
 
 def test_a_watch_that_is_a_little_behind_a_look_is_left_alone() -> None:
     async def main() -> None:
-        bench = Bench()
+        bench = WatchedEtcd()
         deaf = DeafWatches(bench.etcd, bench.link)
         deaf.healed = True
         bench.link.watch_lag_s = 0.5
@@ -200,7 +200,7 @@ def test_a_watch_that_is_a_little_behind_a_look_is_left_alone() -> None:
 
 def test_an_old_copy_of_the_store_stops_the_broker() -> None:
     async def main() -> None:
-        bench = Bench()
+        bench = WatchedEtcd()
         await bench.write(1, 1)
         backup = bench.etcd.copy()
         await bench.watcher.start()
@@ -225,13 +225,13 @@ def test_an_old_copy_of_the_store_stops_the_broker() -> None:
 
 def test_an_old_copy_is_found_at_the_start_by_what_is_remembered() -> None:
     async def main() -> None:
-        bench = Bench(remembered=3)
+        bench = WatchedEtcd(remembered=3)
         await bench.write(1, 1)
         await bench.write(1, 2)
         with pytest.raises(OlderStore, match=r"revision 2, .* at 3"):
             await bench.watcher.start()
         assert bench.failures == [] and bench.image.members == {}
-        same = Bench(remembered=2)
+        same = WatchedEtcd(remembered=2)
         await same.write(1, 1)
         await same.write(1, 2)
         await same.watcher.start()
@@ -241,7 +241,7 @@ def test_an_old_copy_is_found_at_the_start_by_what_is_remembered() -> None:
 
 def test_a_look_that_a_watch_has_overtaken_is_no_old_copy() -> None:
     async def main() -> None:
-        bench = Bench()
+        bench = WatchedEtcd()
         slow = SlowLooks(bench.etcd, "broker")
         bench.use(slow)
         await bench.watcher.start()
@@ -262,7 +262,7 @@ def test_a_look_that_a_watch_has_overtaken_is_no_old_copy() -> None:
 
 def test_a_refresh_sees_what_was_there_when_it_was_asked_for() -> None:
     async def main() -> None:
-        bench = Bench()
+        bench = WatchedEtcd()
         slow = SlowLooks(bench.etcd, "broker")
         bench.use(slow)
         await bench.watcher.start()
@@ -284,7 +284,7 @@ def test_a_refresh_sees_what_was_there_when_it_was_asked_for() -> None:
 
 def test_those_who_share_a_look_share_its_failure() -> None:
     async def main() -> None:
-        bench = Bench()
+        bench = WatchedEtcd()
         await bench.watcher.start()
         bench.link.cut = True
         loop = asyncio.get_running_loop()
@@ -300,7 +300,7 @@ def test_those_who_share_a_look_share_its_failure() -> None:
 
 def test_a_cancelled_refresh_leaves_the_others_theirs() -> None:
     async def main() -> None:
-        bench = Bench()
+        bench = WatchedEtcd()
         slow = SlowLooks(bench.etcd, "broker")
         bench.use(slow)
         slow.arrive.clear()
@@ -317,7 +317,7 @@ def test_a_cancelled_refresh_leaves_the_others_theirs() -> None:
 
 def test_until_wakes_by_changes_and_by_hand_and_gives_up() -> None:
     async def main() -> None:
-        bench = Bench()
+        bench = WatchedEtcd()
         await bench.watcher.start()
         bench.run()
         waiting = asyncio.ensure_future(bench.watcher.until(lambda: 1 in bench.image.members, 30))
@@ -340,7 +340,7 @@ def test_until_wakes_by_changes_and_by_hand_and_gives_up() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_under_every_fault_the_image_ends_as_the_store_is(seed: int) -> None:
     async def main() -> None:
-        bench = Bench(seed, history_revisions=5)
+        bench = WatchedEtcd(seed, history_revisions=5)
         random = Random(seed)
         await bench.watcher.start()
         bench.run()

@@ -38,7 +38,7 @@ class Answer:
         pass
 
 
-class World:
+class LedPartition:
     """One partition that this broker leads at first, and what a producer sends it."""
 
     def __init__(self, bench: Bench) -> None:
@@ -82,8 +82,8 @@ class World:
         self.partition.lead(state)
 
 
-async def made() -> World:
-    return World(await open_log(FaultyDisk(1)))
+async def made() -> LedPartition:
+    return LedPartition(await open_log(FaultyDisk(1)))
 
 
 @virtual

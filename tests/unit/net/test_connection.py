@@ -9,23 +9,11 @@ from copy import copy
 
 import pytest
 from tests.doors.transport import RecordingLog, RecordingTransport
+from tests.hand_clock import HandClock
 
 from penstock.net import connection as connection_module
 from penstock.net.connection import Answer, Connection, Connections, Limits, PeerError
 from penstock.observe.stats import Histogram, Stats
-
-
-class HandClock:
-    """A clock moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def now_ms(self) -> int:
-        return int(self.now * 1000)
 
 
 class Echo:
@@ -53,7 +41,7 @@ class Echo:
         self.over += 1
 
 
-class Bench:
+class WiredConnection:
     """A connection with everything around it."""
 
     def __init__(self, limits: Limits | None = None, *, taken: int | None = None) -> None:
@@ -105,7 +93,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> RecordingLog:
 
 
 def test_answers_leave_in_the_order_of_requests() -> None:
-    bench = Bench()
+    bench = WiredConnection()
     bench.request(b"1", b"2", b"3", b"4")
     one, two, three, four = bench.session.answers
     three.send((b"C",))
@@ -119,7 +107,7 @@ def test_answers_leave_in_the_order_of_requests() -> None:
 
 
 def test_a_skipped_answer_holds_nobody_up() -> None:
-    bench = Bench()
+    bench = WiredConnection()
     bench.request(b"1", b"2", b"3")
     bench.session.answers[2].send((b"C",))
     bench.session.answers[0].skip()
@@ -128,7 +116,7 @@ def test_a_skipped_answer_holds_nobody_up() -> None:
 
 
 def test_an_answer_of_several_parts_is_not_mixed_with_others() -> None:
-    bench = Bench()
+    bench = WiredConnection()
     bench.request(b"1", b"2")
     bench.session.answers[1].send((b"c", b"d"))
     bench.session.answers[0].send((b"a", b"b"))
@@ -136,7 +124,7 @@ def test_an_answer_of_several_parts_is_not_mixed_with_others() -> None:
 
 
 def test_latency_is_taken_when_the_answer_is_ready() -> None:
-    bench = Bench()
+    bench = WiredConnection()
     histogram = Histogram()
     bench.request(b"1", b"2")
     second = bench.session.answers[1]
@@ -150,7 +138,7 @@ def test_latency_is_taken_when_the_answer_is_ready() -> None:
 
 
 def test_reading_stops_at_the_limit_of_unanswered_requests_and_goes_on_at_half() -> None:
-    bench = Bench(Limits(in_flight=4))
+    bench = WiredConnection(Limits(in_flight=4))
     bench.request(*[b"%d" % number for number in range(10)])
     assert len(bench.session.frames) == 4
     assert not bench.transport.reading
@@ -170,7 +158,7 @@ def test_reading_stops_at_the_limit_of_unanswered_requests_and_goes_on_at_half()
 
 
 def test_answers_at_once_never_pause() -> None:
-    bench = Bench(Limits(in_flight=4))
+    bench = WiredConnection(Limits(in_flight=4))
     bench.session.at_once = True
     bench.request(*[b"x"] * 1000)
     assert len(bench.session.frames) == 1000
@@ -178,7 +166,7 @@ def test_answers_at_once_never_pause() -> None:
 
 
 def test_a_peer_that_does_not_take_its_answers_is_not_read_from() -> None:
-    bench = Bench(Limits(unsent_bytes=1000), taken=0)
+    bench = WiredConnection(Limits(unsent_bytes=1000), taken=0)
     bench.session.at_once = True
     bench.request(*[bytes(100)] * 35)
     handled = len(bench.session.frames)
@@ -197,7 +185,7 @@ def test_a_peer_that_does_not_take_its_answers_is_not_read_from() -> None:
 
 
 def test_a_broken_protocol_closes_the_connection(log: RecordingLog) -> None:
-    bench = Bench()
+    bench = WiredConnection()
     bench.session.error = PeerError("nonsense")
     bench.request(b"1", b"2")
     assert bench.transport.aborted
@@ -209,14 +197,14 @@ def test_a_broken_protocol_closes_the_connection(log: RecordingLog) -> None:
 
 
 def test_an_impossible_length_closes_the_connection(log: RecordingLog) -> None:
-    bench = Bench()
+    bench = WiredConnection()
     bench.receive(b"\xff\xff\xff\xffrest")
     assert bench.transport.aborted
     assert not log.bugs
 
 
 def test_a_bug_of_ours_closes_the_connection_and_is_logged(log: RecordingLog) -> None:
-    bench = Bench()
+    bench = WiredConnection()
     bench.session.error = ZeroDivisionError("ours")
     bench.request(b"1")
     assert bench.transport.aborted
@@ -226,7 +214,7 @@ def test_a_bug_of_ours_closes_the_connection_and_is_logged(log: RecordingLog) ->
 
 
 def test_answers_after_the_end_go_nowhere() -> None:
-    bench = Bench()
+    bench = WiredConnection()
     bench.request(b"1", b"2")
     bench.connection.disconnected()
     assert bench.session.over == 1
@@ -237,7 +225,7 @@ def test_answers_after_the_end_go_nowhere() -> None:
 
 
 def test_nothing_is_handled_after_the_end() -> None:
-    bench = Bench(Limits(in_flight=2))
+    bench = WiredConnection(Limits(in_flight=2))
     bench.request(*[b"x"] * 5)
     bench.session.answers[0].send(())
     bench.connection.disconnected()
@@ -247,7 +235,7 @@ def test_nothing_is_handled_after_the_end() -> None:
 
 
 def test_connections_above_the_limit_are_refused() -> None:
-    bench = Bench(Limits(connections=1))
+    bench = WiredConnection(Limits(connections=1))
     refused, transport = bench.connections.accept(), RecordingTransport()
     refused.connected(transport)
     assert transport.aborted
@@ -260,7 +248,7 @@ def test_connections_above_the_limit_are_refused() -> None:
 
 
 def test_a_slow_request_is_closed(log: RecordingLog) -> None:
-    bench = Bench(Limits(frame_s=30))
+    bench = WiredConnection(Limits(frame_s=30))
     bench.receive(b"\0\0\0\x10")
     for _ in range(10):  # a byte now and then does not help
         bench.sweep_after(2)
@@ -272,7 +260,7 @@ def test_a_slow_request_is_closed(log: RecordingLog) -> None:
 
 
 def test_a_large_request_gets_more_time() -> None:
-    bench = Bench(Limits(frame_s=30, slowest_bytes_s=16 * 1024))
+    bench = WiredConnection(Limits(frame_s=30, slowest_bytes_s=16 * 1024))
     bench.receive((16 << 20).to_bytes(4, "big"))
     bench.receive(b"x")
     bench.sweep_after(1000, 10)
@@ -283,7 +271,7 @@ def test_a_large_request_gets_more_time() -> None:
 
 def test_a_busy_peer_whose_buffer_is_never_empty_is_not_slow() -> None:
     """Every read ends in the middle of a request, as it does when requests are pipelined."""
-    bench = Bench(Limits(frame_s=30))
+    bench = WiredConnection(Limits(frame_s=30))
     bench.session.at_once = True
     frame = b"\0\0\0\x08abcdefgh"
     bench.receive(frame[:5])
@@ -297,7 +285,7 @@ def test_a_busy_peer_whose_buffer_is_never_empty_is_not_slow() -> None:
 
 
 def test_time_we_did_not_read_is_not_the_peers_fault() -> None:
-    bench = Bench(Limits(in_flight=2, frame_s=30))
+    bench = WiredConnection(Limits(in_flight=2, frame_s=30))
     bench.request(b"1", b"2")
     assert not bench.transport.reading
     room = bench.connection.get_buffer()
@@ -315,7 +303,7 @@ def test_time_we_did_not_read_is_not_the_peers_fault() -> None:
 
 
 def test_a_peer_that_never_reads_is_closed(log: RecordingLog) -> None:
-    bench = Bench(Limits(write_stall_s=30), taken=0)
+    bench = WiredConnection(Limits(write_stall_s=30), taken=0)
     bench.session.at_once = True
     bench.request(b"hello")
     bench.sweep_after(29)
@@ -327,7 +315,7 @@ def test_a_peer_that_never_reads_is_closed(log: RecordingLog) -> None:
 
 
 def test_a_peer_that_reads_slowly_is_kept() -> None:
-    bench = Bench(Limits(write_stall_s=30), taken=0)
+    bench = WiredConnection(Limits(write_stall_s=30), taken=0)
     bench.session.at_once = True
     bench.request(bytes(500))
     for _ in range(100):
@@ -337,7 +325,7 @@ def test_a_peer_that_reads_slowly_is_kept() -> None:
 
 
 def test_an_idle_connection_shrinks_then_is_closed() -> None:
-    bench = Bench(Limits(shrink_s=5, idle_s=600))
+    bench = WiredConnection(Limits(shrink_s=5, idle_s=600))
     bench.session.at_once = True
     bench.request(*[bytes(60)] * 2000)
     grown = bench.connection._buffer.size
@@ -351,21 +339,21 @@ def test_an_idle_connection_shrinks_then_is_closed() -> None:
 
 
 def test_a_connection_that_waits_for_an_answer_is_not_idle() -> None:
-    bench = Bench(Limits(idle_s=600))
+    bench = WiredConnection(Limits(idle_s=600))
     bench.request(b"long poll")
     bench.sweep_after(1000, 10)
     assert not bench.transport.closed
 
 
 def test_close_all_lets_what_is_queued_leave() -> None:
-    bench = Bench()
+    bench = WiredConnection()
     bench.connections.close_all()
     assert bench.transport.closed
     assert not bench.transport.aborted
 
 
 def test_peer_has_a_name_before_and_after() -> None:
-    bench = Bench()
+    bench = WiredConnection()
     assert bench.connection.peer == "test:1"
     bench.connection.disconnected()
     assert bench.connection.peer == "nobody"

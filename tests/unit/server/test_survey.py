@@ -23,7 +23,7 @@ from penstock.server.system_clock import SystemClock
 from penstock.testing.virtual_clock import run_virtual
 
 
-class World:
+class SurveyedBroker:
     """Topic `orders`, of which this broker holds partition 0 with 2,000 records, and not partition 1."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class World:
         self.machine.consumer_heartbeat(0, None, request)
 
 
-async def _taken(world: World) -> dict[str, Any]:
+async def _taken(world: SurveyedBroker) -> dict[str, Any]:
     taker = Survey(world.engine)
     assert set(taker.figures()) == {"group_survey_s"}
     await taker.take()
@@ -66,7 +66,7 @@ async def _taken(world: World) -> dict[str, Any]:
 
 
 def test_lag_of_what_is_held_here_and_offsets_of_what_is_not() -> None:
-    world = World()
+    world = SurveyedBroker()
     world.commit("fast", p0=2_000)
     world.commit("slow", p0=500, p1=7)
     world.commit("ahead", p0=2_001)
@@ -78,7 +78,7 @@ def test_lag_of_what_is_held_here_and_offsets_of_what_is_not() -> None:
 
 
 def test_groups_by_state_and_members() -> None:
-    world = World()
+    world = SurveyedBroker()
     world.commit("offsets-only", p0=1)
     world.join("busy", "a")
     world.join("busy", "b")
@@ -90,7 +90,7 @@ def test_groups_by_state_and_members() -> None:
 
 
 def test_nothing_is_looked_at_while_nobody_scrapes() -> None:
-    world = World()
+    world = SurveyedBroker()
 
     async def run() -> list[int]:
         survey = Survey(world.engine, every_s=5.0)
@@ -108,7 +108,7 @@ def test_nothing_is_looked_at_while_nobody_scrapes() -> None:
 
 
 def test_a_disk_that_does_not_answer_is_asked_again() -> None:
-    world = World()
+    world = SurveyedBroker()
 
     async def fails() -> Space:
         world.looks += 1
@@ -131,7 +131,7 @@ def test_a_disk_that_does_not_answer_is_asked_again() -> None:
 def test_a_bug_in_counting_groups_does_not_stop_the_watch_on_the_disk(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = World()
+    world = SurveyedBroker()
     monkeypatch.setattr(survey, "log_", logs.get_logger("broker"))  # nobody has used up its limits
 
     async def run() -> tuple[dict[str, Any], dict[str, Any]]:

@@ -53,7 +53,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-class World:
+class TwoHosts:
     """Hosts a and b, each a process of its own; a has connected to b."""
 
     def __init__(self, network: MemoryNetwork) -> None:
@@ -78,10 +78,10 @@ class World:
 
 
 def simulate(
-    scenario: Callable[[World], Awaitable[None]], *, seeds: int = 5, max_piece_bytes: int | None = 512
+    scenario: Callable[[TwoHosts], Awaitable[None]], *, seeds: int = 5, max_piece_bytes: int | None = 512
 ) -> None:
     async def main() -> None:
-        world = World(MemoryNetwork(1, max_piece_bytes=max_piece_bytes))
+        world = TwoHosts(MemoryNetwork(1, max_piece_bytes=max_piece_bytes))
         await world.open()
         await scenario(world)
 
@@ -91,7 +91,7 @@ def simulate(
 
 @pytest.mark.parametrize("max_piece_bytes", [512, None])
 def test_bytes_and_file_ranges_go_both_ways(max_piece_bytes: int | None) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: TwoHosts) -> None:
         file = FaultyDisk(1).open("f", create=True)
         file.write_at(PAYLOAD, 0)
         world.a.out.write(PAYLOAD)
@@ -109,7 +109,7 @@ def test_bytes_and_file_ranges_go_both_ways(max_piece_bytes: int | None) -> None
 
 
 def test_nobody_listens() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: TwoHosts) -> None:
         with pytest.raises(ConnectionRefusedError):
             await world.network.of("a").connect("b", 10, End(), timeout_s=5)
         with pytest.raises(OSError, match="not an address of a"):
@@ -119,7 +119,7 @@ def test_nobody_listens() -> None:
 
 
 def test_a_block_holds_back_one_way_only_and_drops_nothing() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: TwoHosts) -> None:
         world.network.block("a", "b")
         world.a.out.write(b"question")
         world.b.out.write(b"news")
@@ -136,7 +136,7 @@ def test_a_block_holds_back_one_way_only_and_drops_nothing() -> None:
 
 @pytest.mark.parametrize("way", [("a", "b"), ("b", "a")])
 def test_a_block_of_either_way_keeps_from_connecting(way: tuple[str, str]) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: TwoHosts) -> None:
         world.network.block(*way)
         started = asyncio.get_running_loop().time()
         with pytest.raises(TimeoutError):
@@ -154,7 +154,7 @@ def test_a_block_of_either_way_keeps_from_connecting(way: tuple[str, str]) -> No
 
 
 def test_a_cut_host_is_known_to_be_gone() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: TwoHosts) -> None:
         world.processes["b"].kill()
         world.network.cut("b")
         await until(lambda: world.a.events == ["connected", "disconnected"])
@@ -166,7 +166,7 @@ def test_a_cut_host_is_known_to_be_gone() -> None:
 
 
 def test_the_connecting_host_is_cut() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: TwoHosts) -> None:
         world.processes["a"].kill()
         world.network.cut("a")
         await until(lambda: world.b.events == ["connected", "disconnected"])
@@ -176,7 +176,7 @@ def test_the_connecting_host_is_cut() -> None:
 
 
 def test_nobody_learns_of_a_death_through_a_block() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: TwoHosts) -> None:
         world.network.block("b", "a")
         world.processes["b"].kill()
         world.network.cut("b")
@@ -191,7 +191,7 @@ def test_nobody_learns_of_a_death_through_a_block() -> None:
 
 
 def test_a_process_killed_and_not_cut_hangs() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: TwoHosts) -> None:
         world.b.out.write(b"last words")
         world.processes["b"].kill()
         world.a.out.write(b"anyone?")
@@ -208,7 +208,7 @@ def test_a_process_killed_and_not_cut_hangs() -> None:
 def test_callbacks_run_as_the_program_they_belong_to() -> None:
     """What a receiver starts dies with its own process, not with the one that spoke to it."""
 
-    async def scenario(world: World) -> None:
+    async def scenario(world: TwoHosts) -> None:
         alive: list[str] = []
 
         class Starter(End):
@@ -234,7 +234,7 @@ def test_callbacks_run_as_the_program_they_belong_to() -> None:
 
 
 def test_one_that_closed_and_is_written_to_resets() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: TwoHosts) -> None:
         world.b.out.pause_reading()
         world.a.out.close()
         world.b.out.write(b"x")
@@ -245,14 +245,14 @@ def test_one_that_closed_and_is_written_to_resets() -> None:
 
 
 def test_close_delivers_first_and_abort_does_not() -> None:
-    async def closing(world: World) -> None:
+    async def closing(world: TwoHosts) -> None:
         world.a.out.write(PAYLOAD)
         world.a.out.close()
         await until(lambda: world.b.events == ["connected", "disconnected"])
         assert world.b.data == PAYLOAD
         await until(lambda: world.a.events[-1] == "disconnected")
 
-    async def aborting(world: World) -> None:
+    async def aborting(world: TwoHosts) -> None:
         world.a.out.write(PAYLOAD)
         world.a.out.abort()
         await until(lambda: world.b.events == ["connected", "disconnected"])
@@ -266,7 +266,7 @@ def test_close_delivers_first_and_abort_does_not() -> None:
 def test_equal_seeds_give_equal_runs() -> None:
     def run(seed: int) -> list[int]:
         async def main() -> list[int]:
-            world = World(MemoryNetwork(seed))
+            world = TwoHosts(MemoryNetwork(seed))
             await world.open()
             world.a.out.write(PAYLOAD)
             world.b.out.write(PAYLOAD)

@@ -74,7 +74,7 @@ class Client:
 
 
 @dataclass
-class World:
+class GroupAndClients:
     """Clients around one group, and what must never happen."""
 
     group: ClassicGroup = field(default_factory=make_group)
@@ -259,7 +259,7 @@ events = st.lists(
 @settings(deadline=None)
 @given(events)
 def test_whatever_happens_all_who_go_on_meet_in_one_generation(happens: list[tuple[str, int]]) -> None:
-    world = World()
+    world = GroupAndClients()
     for event, number in happens:
         getattr(world, event)(number)
     for _ in range(300):  # two minutes: sessions and rebalance time-outs of those who are gone are shorter

@@ -22,7 +22,7 @@ Ask = tuple[int, int, int, bytes]
 class Server:
     """One connection of the other broker; a test answers by hand."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "PeerAndServers") -> None:
         self._world = world
         self._buffer = FrameBuffer(1 << 20)
         self.transport: Transport | None = None
@@ -56,7 +56,7 @@ class Server:
         self.transport.write(struct.pack(">i", len(frame)) + frame)
 
 
-class World:
+class PeerAndServers:
     def __init__(self, max_piece_bytes: int | None) -> None:
         self.network = MemoryNetwork(1, max_piece_bytes=max_piece_bytes)
         self.servers: list[Server] = []
@@ -88,9 +88,9 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def simulate(scenario: Callable[[World], Awaitable[None]], *, max_piece_bytes: int | None = 100) -> None:
+def simulate(scenario: Callable[[PeerAndServers], Awaitable[None]], *, max_piece_bytes: int | None = 100) -> None:
     async def main() -> None:
-        world = World(max_piece_bytes)
+        world = PeerAndServers(max_piece_bytes)
         await world.listen()
         await scenario(world)
 
@@ -99,7 +99,7 @@ def simulate(scenario: Callable[[World], Awaitable[None]], *, max_piece_bytes: i
 
 @pytest.mark.parametrize("flexible", [False, True])
 def test_several_under_way_are_told_apart(flexible: bool) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: PeerAndServers) -> None:
         asking = [world.ask(body, flexible=flexible) for body in (b"one", b"two", b"three")]
         server = await world.asked(3)
         start = b"\0" if flexible else b""
@@ -115,7 +115,7 @@ def test_several_under_way_are_told_apart(flexible: bool) -> None:
 
 
 def test_a_large_answer_is_handed_over_in_place() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: PeerAndServers) -> None:
         seen: list[memoryview] = []
 
         def handle(view: memoryview) -> int:
@@ -133,7 +133,7 @@ def test_a_large_answer_is_handed_over_in_place() -> None:
 
 
 def test_what_the_handler_raises_is_the_callers() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: PeerAndServers) -> None:
         def handle(view: memoryview) -> None:
             raise PeerError("nonsense")
 
@@ -151,7 +151,7 @@ def test_what_the_handler_raises_is_the_callers() -> None:
 
 
 def test_by_schema() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: PeerAndServers) -> None:
         calling = asyncio.create_task(world.peer.call(metadata.API, 1, {"topics": [{"name": "t"}]}))
         server = await world.asked(1)
         assert server.asked[0][:2] == (3, 1)
@@ -163,7 +163,7 @@ def test_by_schema() -> None:
 
 
 def test_nobody_listens() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: PeerAndServers) -> None:
         world.network.cut("b")
         loop = asyncio.get_running_loop()
         started, times = loop.time(), []
@@ -185,7 +185,7 @@ def test_nobody_listens() -> None:
 
 
 def test_a_peer_that_cannot_be_reached_is_not_one_that_refuses() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: PeerAndServers) -> None:
         world.network.block("b", "a")
         with pytest.raises(PeerGone, match="b:9 could not be reached in 5 s") as raised:
             await world.ask()
@@ -196,7 +196,7 @@ def test_a_peer_that_cannot_be_reached_is_not_one_that_refuses() -> None:
 
 
 def test_a_lost_connection_fails_what_is_under_way_and_the_next_request_connects_at_once() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: PeerAndServers) -> None:
         answered, *asking = await world.ask_in_turn(b"1", b"2", b"3")
         server = world.servers[0]
         server.answer(0, b"x")
@@ -218,7 +218,7 @@ def test_a_lost_connection_fails_what_is_under_way_and_the_next_request_connects
 
 
 def test_one_that_accepts_and_hangs_up_is_not_called_without_pause() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: PeerAndServers) -> None:
         for number in range(6):
             asking = world.ask()
             server = await world.asked(1, server=number)
@@ -232,7 +232,7 @@ def test_one_that_accepts_and_hangs_up_is_not_called_without_pause() -> None:
 
 
 def test_a_request_not_answered_in_time_ends_the_connection() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: PeerAndServers) -> None:
         slow, other = world.ask(timeout_s=2), world.ask(timeout_s=200)
         server = await world.asked(2)
         with pytest.raises(PeerGone, match="b:9 did not answer API 3 in 2 s"):
@@ -245,7 +245,7 @@ def test_a_request_not_answered_in_time_ends_the_connection() -> None:
 
 
 def test_a_caller_that_gives_up_leaves_the_others_alone() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: PeerAndServers) -> None:
         leaving, staying = await world.ask_in_turn(b"1", b"2")
         server = world.servers[0]
         leaving.cancel()
@@ -260,7 +260,7 @@ def test_a_caller_that_gives_up_leaves_the_others_alone() -> None:
 
 @pytest.mark.parametrize("frame", [b"", b"\0\0\0\x63", b"\0\0"], ids=["empty", "an answer to nothing", "half a number"])
 def test_a_peer_that_breaks_the_protocol_is_left(frame: bytes) -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(world: PeerAndServers) -> None:
         asking = world.ask()
         server = await world.asked(1)
         server.send(frame)
@@ -272,7 +272,7 @@ def test_a_peer_that_breaks_the_protocol_is_left(frame: bytes) -> None:
 
 
 def test_close_while_connected_and_while_connecting() -> None:
-    async def connected(world: World) -> None:
+    async def connected(world: PeerAndServers) -> None:
         asking = world.ask()
         server = await world.asked(1)
         world.peer.close()
@@ -282,7 +282,7 @@ def test_close_while_connected_and_while_connecting() -> None:
         with pytest.raises(PeerGone, match="given up by this broker"):
             await world.ask()
 
-    async def connecting(world: World) -> None:
+    async def connecting(world: PeerAndServers) -> None:
         world.network.block("a", "b")
         asking = world.ask()
         await asyncio.sleep(1)

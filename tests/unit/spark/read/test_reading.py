@@ -170,7 +170,7 @@ def make_reading(**changes: Any) -> Reading:
     return made._replace(**changes)
 
 
-class Clock:
+class SleptTime:
     """Time that passes only when somebody sleeps, or a fetch comes back empty."""
 
     def __init__(self) -> None:
@@ -185,8 +185,8 @@ class Clock:
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> SleptTime:
+    made = SleptTime()
     monkeypatch.setattr(reading, "time", made)
     return made
 
@@ -274,7 +274,7 @@ def test_a_failure_that_stays_is_told() -> None:
         read_log(cluster, 0, 1)
 
 
-def test_a_broker_that_does_not_come_back_is_told(clock: Clock) -> None:
+def test_a_broker_that_does_not_come_back_is_told(clock: SleptTime) -> None:
     cluster = cluster_of(ScriptedLog())
     cluster.logs["orders"][0].append()
 
@@ -299,7 +299,7 @@ def test_an_end_that_never_comes_is_told() -> None:
     assert read_log(cluster_of(log), 0, 2, read_committed=False) == [0, 1]
 
 
-def test_patience_begins_anew_with_every_step(clock: Clock) -> None:
+def test_patience_begins_anew_with_every_step(clock: SleptTime) -> None:
     cluster = ScriptedCluster()
     cluster.create("orders", 10)
     fetches = 0

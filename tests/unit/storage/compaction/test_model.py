@@ -128,7 +128,7 @@ ends = [("end", producer, Marker.ABORT) for producer in PRODUCERS]
 last_passes = [*ends, ("seal",), *[("pass", RETENTION_MS, 700)] * 3]
 
 
-class World:
+class ModelledLog:
     def __init__(self) -> None:
         self.log = SealedLog(FaultyDisk())
         self.model = Model()
@@ -233,7 +233,7 @@ class World:
 @settings(deadline=None, max_examples=60)
 @given(histories)
 def test_what_is_left_is_what_the_model_leaves(happening: list[tuple[object, ...]]) -> None:
-    world = World()
+    world = ModelledLog()
     for event in [*happening, *last_passes]:
         result = world.happen(event, 1000)
         if result is not None:
@@ -258,7 +258,7 @@ long_segments = st.lists(writes.map(lambda one: [one]) | transactions, min_size=
 @given(st.lists(long_segments, max_size=4).map(joined), st.integers(1, 4))
 def test_a_small_map_gets_there_in_several_passes(happening: list[tuple[object, ...]], max_keys: int) -> None:
     """However few keys fit: each pass gets on, no last value is lost, and nothing moves."""
-    world = World()
+    world = ModelledLog()
     for event in happening:
         world.happen(event, max_keys)
     until = max(
@@ -281,7 +281,7 @@ def test_a_small_map_gets_there_in_several_passes(happening: list[tuple[object, 
         ]
 
 
-def _superseded_later(world: World, rows: list[Row], until: int) -> set[int]:
+def _superseded_later(world: ModelledLog, rows: list[Row], until: int) -> set[int]:
     """Records below the end of the map that only a record above it supersedes: they may stay until the next pass."""
     latest = world.model.latest(until)
     below = world.model.latest(world.log.dirty_from)

@@ -4,26 +4,19 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from tests.hand_clock import HandClock
 
 from penstock.pipelines.sinks.bigquery.batcher import Batcher, Limits, timed
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def batcher(clock: Clock) -> Batcher[str]:
-    return Batcher(Limits(rows=3, size_bytes=100, wait_s=1.0, at_once=10), clock)
+def batcher(clock: HandClock) -> Batcher[str]:
+    return Batcher(Limits(rows=3, size_bytes=100, wait_s=1.0, at_once=10), clock.monotonic)
 
 
 def test_rows_fill_it(batcher: Batcher[str]) -> None:
@@ -56,7 +49,7 @@ def test_rows_that_do_not_fit_open_the_next(batcher: Batcher[str]) -> None:
     assert list(batcher.add("b", 2, 1)) == [["a"]]
 
 
-def test_the_oldest_decides_how_long(batcher: Batcher[str], clock: Clock) -> None:
+def test_the_oldest_decides_how_long(batcher: Batcher[str], clock: HandClock) -> None:
     assert batcher.left_s() is None
     list(batcher.add("a", 1, 1))
     clock.now += 0.75
@@ -69,7 +62,7 @@ def test_the_oldest_decides_how_long(batcher: Batcher[str], clock: Clock) -> Non
     assert list(batcher.due()) == []
 
 
-def test_waiting_begins_anew_with_the_next(batcher: Batcher[str], clock: Clock) -> None:
+def test_waiting_begins_anew_with_the_next(batcher: Batcher[str], clock: HandClock) -> None:
     list(batcher.add("a", 3, 1))
     clock.now += 10
     list(batcher.add("b", 1, 1))
