@@ -82,7 +82,6 @@ class Member:
         return following
 
 
-@pytest.mark.slow
 def test_a_group_goes_on_where_it_committed(cluster: ClusterProcess, topic: str) -> None:
     """The member stays a member, and a later one begins at the offsets of both commits."""
     group = f"{topic}-group"
@@ -153,8 +152,8 @@ def test_a_transactional_producer_goes_on(cluster: ClusterProcess, topic: str) -
         assert values == [*kept[partition::PARTITIONS], *more[partition::PARTITIONS]]
 
 
-@pytest.mark.slow
 def test_each_record_is_copied_exactly_once_while_brokers_die(cluster: ClusterProcess, tmp_path: Path) -> None:
+    """Short enough to run each time: the coordinator of a group is killed, then one of transactions."""
     with CalmRun(cluster, tmp_path / "run", seed=SEED, records=FEW_RECORDS, faults=2) as run:
         run.play()
         violations = run.verdict()

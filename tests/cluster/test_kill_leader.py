@@ -13,7 +13,7 @@ import pytest
 from tests.chaos.history import History, report
 from tests.chaos.load import ProducerLoad, ReaderLoad, read_everything, wait_until
 from tests.cluster.cluster_process import ClusterProcess
-from tests.cluster.faults import CLEAN_EXITS, bring_back, plan, strike
+from tests.cluster.faults import CLEAN_EXITS, Fault, bring_back, plan, strike
 from tests.cluster.verifiable import VerifiableProducer
 
 KILLS = int(os.environ.get("KILLS", "1"))
@@ -28,6 +28,7 @@ WINDOW = 20
 # A broker that stands still is given up after five seconds instead of a minute.
 CAREFUL = {"max.in.flight.requests.per.connection": 1, "socket.timeout.ms": 5000, "request.timeout.ms": 5000}
 ACKS_BETWEEN = 600
+FEW_ACKS = 1000
 _TIMEOUT_S = 60
 
 
@@ -43,6 +44,36 @@ class Stopwatch:
 
     def __str__(self) -> str:
         return ", ".join(self._notes)
+
+
+def test_nothing_acked_is_lost_when_a_leader_is_killed(cluster: ClusterProcess) -> None:
+    """Short enough to run each time: a few thousand records, one kill, and everything read again from its successor."""
+    topic = f"killed-{SEED}"
+    cluster.create_topic(topic, PARTITIONS, cluster.smallest_segments)
+    history = History()
+    with (
+        ProducerLoad(
+            cluster.bootstrap, topic, PARTITIONS, history, value_bytes=200, window=WINDOW, config=CAREFUL
+        ) as load,
+        ReaderLoad(cluster.bootstrap, topic, PARTITIONS, history),
+    ):
+        load.wait_for_acks(FEW_ACKS, _TIMEOUT_S)
+        victim = strike(cluster, Fault("kill", topic, SEED % PARTITIONS, share=0, delay_s=0))
+        load.wait_for_acks(FEW_ACKS, _TIMEOUT_S)
+        load.settle(_TIMEOUT_S)
+        violations = history.check(read_everything(cluster.bootstrap, topic, PARTITIONS))
+        assert not violations, f"while broker {victim.id} was dead: {report(violations)}"
+        bring_back(victim)
+        cluster.wait_whole(topic)
+        load.resume()
+        load.wait_for_acks(FEW_ACKS, _TIMEOUT_S)
+        load.settle(_TIMEOUT_S)
+        acked = history.acked
+        wait_until(lambda: len(history.seen["r"]) >= acked, _TIMEOUT_S, "the reader saw every acked record")
+    assert load.failed == []
+    assert acked >= 3 * FEW_ACKS
+    violations = history.check(read_everything(cluster.bootstrap, topic, PARTITIONS))
+    assert not violations, report(violations)
 
 
 @pytest.mark.slow
