@@ -8,7 +8,7 @@ CACHE := .cache
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run test setup check bench bench-spark bench-pipelines bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs lock clean
+.PHONY: help run test golden setup check bench bench-spark bench-pipelines bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ check: $(DEV) ## lint, format, types, import contracts
 
 test: setup ## everything that guards main; prints what each part took
 	@scripts/test
+
+golden: setup ## ask Apache Kafka again what tests have kept of its answers
+	@RECORD=1 $(BIN)/python -m pytest tests/conformance/test_client_security.py
 
 bench: setup ## measure beside Apache Kafka; writes bench/results and docs/benchmarks.md
 	@$(BIN)/python -m bench.run $(ARGS)
