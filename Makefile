@@ -8,7 +8,7 @@ CACHE := .cache
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run test golden setup check bench bench-spark bench-pipelines bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs lock clean
+.PHONY: help run quick test golden setup check bench bench-spark bench-pipelines bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -18,27 +18,25 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); scripts/system-packages python3-venv && $(PYTHON) -m venv $(VENV); } || { rm -rf $(VENV); exit 1; }
 
 $(BIN)/uv: | $(VENV)/bin/python
-	@$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	@scripts/timed "uv" $(BIN)/python -m pip install -q --disable-pip-version-check uv
 
 $(BASE): requirements/base.txt pyproject.toml | $(BIN)/uv
-	@echo "installing Penstock into $(VENV)"
-	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --require-hashes -r requirements/base.txt
+	@VIRTUAL_ENV=$(VENV) scripts/timed "what Penstock needs" $(BIN)/uv pip install -q --require-hashes -r requirements/base.txt
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --no-deps -e .
 	@touch $@
 
 $(DEV): requirements/dev.txt $(BASE)
-	@echo "installing what tests and checks need into $(VENV)"
-	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --require-hashes -r requirements/dev.txt
+	@VIRTUAL_ENV=$(VENV) scripts/timed "what tests and checks need" $(BIN)/uv pip install -q --require-hashes -r requirements/dev.txt
 	@touch $@
 
 run: $(BASE) ## start a broker on its embedded default (data in ./data)
 	@exec $(BIN)/penstock serve $(ARGS)
 
-setup: $(DEV) ## everything: all extras, system packages, Java jars for tests
-	@scripts/system-packages
-	@scripts/jars
-	@scripts/etcd >/dev/null
-	@scripts/helm >/dev/null
+setup: $(DEV) ## everything: all extras, system packages, Java jars for tests; prints what each step took
+	@scripts/timed "system packages" scripts/system-packages
+	@scripts/timed "jars" scripts/jars
+	@scripts/timed "etcd" scripts/etcd
+	@scripts/timed "helm" scripts/helm
 
 check: $(DEV) ## lint, format, types, import contracts
 	@$(BIN)/ruff check .
@@ -46,8 +44,11 @@ check: $(DEV) ## lint, format, types, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache -q 2>/dev/null || $(BIN)/lint-imports
 
-test: setup ## everything that guards main; prints what each part took
-	@scripts/test
+quick: setup ## for every edit: lint, types, unit tests, properties (ARGS)
+	@$(BIN)/python -m tests.runner quick $(ARGS)
+
+test: setup ## everything that guards main; prints what each part took (ARGS='--only "unit: cli"')
+	@$(BIN)/python -m tests.runner test $(ARGS)
 
 golden: setup ## ask Apache Kafka again what tests have kept of its answers
 	@RECORD=1 $(BIN)/python -m pytest tests/conformance/test_client_security.py

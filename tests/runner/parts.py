@@ -1,0 +1,151 @@
+"""The parts of each suite: what is run, what it may cost, how much of the machine it wants.
+
+A budget is some twice what the part costs in CPU seconds on two cores of 2024, and no less than what it takes there by
+the clock. A part that costs more fails, for CPU time is nearly the same whoever else is on the machine. One that only
+takes longer is named.
+
+Every test file is in one part of `test`, and in one alone: a part takes a folder, or a folder without the files that
+others take, so that a new file has its place by itself.
+"""
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[2]
+_PYTEST = (sys.executable, "-m", "pytest")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """
+    Attributes:
+        budget_s: CPU seconds of all its processes.
+        cores: how many it keeps busy. Parts that wait for time to pass want less than one.
+        after: the name of a part that has to end first.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    budget_s: int
+    cores: float = 1.0
+    after: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def slug(self) -> str:
+        """Its name as that of a file."""
+        return re.sub(r"\W+", "-", self.name)
+
+    def words(self, report: Path) -> tuple[str, ...]:
+        """The command; pytest tells of each test in the file named."""
+        return (*self.command, f"--junitxml={report}") if self.command[: len(_PYTEST)] == _PYTEST else self.command
+
+    def takes(self, file: str) -> bool:
+        """Whether its tests are those of this file; all paths as seen from the root of the repository."""
+        left_out = [word.partition("=")[2] for word in self.command if word.startswith("--ignore=")]
+        return _has(self.command, file) and not _has(left_out, file)
+
+
+def _has(paths: Sequence[str], file: str) -> bool:
+    return any(file == path or file.startswith(f"{path}/") for path in paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """
+    Attributes:
+        goes_on: also after a part has failed.
+        page: where the table of a whole run is written.
+    """
+
+    parts: Sequence[Part]
+    goes_on: bool = False
+    page: Path | None = None
+
+
+def _tests(name: str, *words: str, budget_s: int, without: Sequence[str] = (), **more: object) -> Part:
+    left_out = [f"--ignore={path}" for path in without]
+    return Part(name, (*_PYTEST, *words, *left_out), budget_s, **more)  # type: ignore[arg-type]
+
+
+def _module(name: str, *words: str, budget_s: int, **more: object) -> Part:
+    return Part(name, (sys.executable, "-m", *words), budget_s, **more)  # type: ignore[arg-type]
+
+
+# A JVM in a test lives too short for its second compiler and for threads that collect garbage.
+_BRIEF_JVM = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+_SPARK = {
+    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "XDG_CACHE_HOME": str(_ROOT / ".cache" / "user"),
+}
+_WARM = "Spark: a warm start"
+_KAFKA = {"PENSTOCK_TEST_PEER": "kafka"}
+_NOT_SLOW = ("-m", "not slow")
+
+_CHECK = Part("lint, types, contracts", ("make", "--no-print-directory", "check"), 200)
+_UNIT = (
+    _tests("unit: storage, records", "tests/unit/storage", "tests/unit/records", budget_s=300),
+    _tests("unit: cluster", "tests/unit/cluster", budget_s=300),
+    _tests("unit: cli", "tests/unit/cli", budget_s=300),
+    _tests("unit: pipelines, Spark", "tests/unit/pipelines", "tests/unit/spark", budget_s=300),
+    _tests(
+        "unit: all else",
+        "tests/unit",
+        "tests/runner",
+        budget_s=300,
+        without=[f"tests/unit/{room}" for room in ("storage", "records", "cluster", "cli", "pipelines", "spark")],
+    ),
+)
+_PROPERTIES = (_tests("properties and seeds", "tests/property", budget_s=300),)
+
+_GROUPS = ("tests/conformance/test_groups.py", "tests/conformance/test_offsets_committed.py")
+_TRANSACTIONS = ("tests/conformance/test_transactions.py",)
+_CONFORMANCE = (
+    _tests("conformance: groups", *_GROUPS, budget_s=200, cores=0.5),
+    _tests("conformance: transactions", *_TRANSACTIONS, budget_s=200, cores=0.5),
+    _tests("conformance: all else", "tests/conformance", budget_s=200, cores=0.5, without=[*_GROUPS, *_TRANSACTIONS]),
+)
+_OPERATIONS = ("tests/cluster/test_operations.py", "tests/cluster/test_kafka_tools.py", "tests/cluster/test_runbook.py")
+_CLUSTER = (
+    _tests("real cluster: kills", *_NOT_SLOW, "tests/cluster", budget_s=120, without=_OPERATIONS),
+    _tests("real cluster: moves, tools, the runbook", *_OPERATIONS, budget_s=240),
+    _tests("real cluster: fault matrix, a few cells", "tests/matrix", budget_s=400),
+    _tests("real cluster: metrics, rules, dashboards", "tests/monitoring", budget_s=100),
+)
+_PENSTOCK = str(Path(sys.executable).with_name("penstock"))
+_WARM_START = Part(_WARM, (_PENSTOCK, "spark", "warm"), 120, environment=_SPARK)
+_SPARK_TESTS = (
+    _WARM_START,
+    _tests(
+        "Spark: source and sink",
+        *_NOT_SLOW,
+        "tests/spark",
+        budget_s=500,
+        without=["tests/spark/pipelines"],
+        after=_WARM,
+        environment=_SPARK,
+    ),
+    _tests("Spark: pipelines", *_NOT_SLOW, "tests/spark/pipelines", budget_s=500, after=_WARM, environment=_SPARK),
+    _tests("Spark: kills", "tests/chaos_spark", budget_s=400, after=_WARM, environment=_SPARK),
+)
+
+QUICK = (_CHECK, *_UNIT, *_PROPERTIES)
+TEST = (
+    *QUICK,
+    *_CONFORMANCE,
+    *_CLUSTER,
+    *_SPARK_TESTS,
+    _tests("real terminal", "tests/terminal", budget_s=100),
+    _tests("real processes: kill, power cut, disk", "tests/chaos", budget_s=300),
+    _tests("simulated cluster", "tests/simulation", budget_s=400),
+    _tests("deployment", "tests/deploy", budget_s=100),
+    _tests("model of replication", "tests/model", budget_s=200, environment=_BRIEF_JVM),
+)
+
+SUITES = {
+    "quick": Suite(QUICK),
+    "test": Suite(TEST),
+}
