@@ -8,7 +8,7 @@ CACHE := .cache
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run quick test golden setup check bench bench-spark bench-pipelines bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs lock clean
+.PHONY: help run quick test nightly golden setup check bench bench-spark bench-pipelines bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -49,6 +49,9 @@ quick: setup ## for every edit: lint, types, unit tests, properties (ARGS)
 
 test: setup ## everything that guards main; prints what each part took (ARGS='--only "unit: cli"')
 	@$(BIN)/python -m tests.runner test $(ARGS)
+
+nightly: setup ## what is long, within three hours: all faults, a soak, an upgrade, Apache Kafka live; writes docs/nightly.md
+	@$(BIN)/python -m tests.runner nightly $(ARGS)
 
 golden: setup ## ask Apache Kafka again what tests have kept of its answers
 	@RECORD=1 $(BIN)/python -m pytest tests/conformance/test_client_security.py

@@ -69,13 +69,13 @@ def _conclude(suite: Suite, parts: Sequence[Part], ended: Sequence[Ended], wall_
     print("\n== what each part took", *tally.table(ended), f"{wall_s:5.0f} s  by the clock, all", sep="\n")
     print("", *tally.complaints(ended), sep="\n")
     if suite.page is not None and parts == suite.parts:
-        suite.page.write_text(_page(suite.page.read_text(), ended, str(found), wall_s))
+        suite.page.write_text(make_page(suite.page.read_text(), ended, str(found), wall_s))
         print(f"\n{suite.page.relative_to(ROOT)} is written")
     print(found)
     return 1 if any(each.failed or each.too_dear for each in ended) else 0
 
 
-def _page(page: str, ended: Sequence[Ended], found: str, wall_s: float) -> str:
+def make_page(page: str, ended: Sequence[Ended], found: str, wall_s: float) -> str:
     """What the page says above its first table, and the table of this run."""
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True)
     head = page.partition("\n## ")[0].rstrip()

@@ -144,8 +144,46 @@ TEST = (
     _tests("deployment", "tests/deploy", budget_s=100),
     _tests("model of replication", "tests/model", budget_s=200, environment=_BRIEF_JVM),
 )
+NIGHTLY = (
+    _module(
+        *("fault matrix: all cells", "tests.matrix", "--cells", "all", "--seconds", "6"),
+        *("--json", str(_ROOT / ".cache" / "runs" / "matrix.json")),
+        budget_s=7200,
+    ),
+    _module("soak: 20 minutes", "tests.matrix.soak", "--minutes", "20", budget_s=2400),
+    _module(
+        *("upgrade and back", "tests.cluster.upgrade", "--old", "HEAD~1"),
+        budget_s=900,
+        environment={"PYTHONPATH": "tests"},
+    ),
+    _module(
+        *("simulated cluster: 5,000 seeds", "tests.simulation", "--seeds", "5000", "--first", "500", "--keep-going"),
+        budget_s=3600,
+        cores=2,
+    ),
+    _tests(
+        *("one broker: kills, cuts and seeds", "--timeout", "7200", "tests/chaos", "tests/property"),
+        budget_s=3600,
+        environment={"KILLS": "100", "CUTS": "25", "SEEDS": "5000"},
+    ),
+    _tests(
+        "leaders and coordinators die", "--timeout", "7200", "tests/cluster", budget_s=1800, environment={"KILLS": "5"}
+    ),
+    _WARM_START,
+    _tests(
+        *("Spark: kills, each sink alone", "--timeout", "7200", "tests/chaos_spark"),
+        budget_s=3600,
+        after=_WARM,
+        environment=_SPARK | {"KILLS": "3"},
+    ),
+    _tests("Spark: a cold start", "-m", "slow", "tests/spark", budget_s=300, environment=_SPARK),
+    _tests("Apache Kafka: real clients", "tests/conformance", budget_s=900, environment=_KAFKA),
+    _tests("Apache Kafka: Spark", *_NOT_SLOW, "tests/spark", budget_s=900, after=_WARM, environment=_SPARK | _KAFKA),
+    _tests("Apache Kafka: kills", *_NOT_SLOW, "tests/cluster", budget_s=600, environment=_KAFKA, without=_OPERATIONS),
+)
 
 SUITES = {
     "quick": Suite(QUICK),
     "test": Suite(TEST),
+    "nightly": Suite(NIGHTLY, goes_on=True, page=_ROOT / "docs" / "nightly.md"),
 }

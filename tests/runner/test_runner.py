@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.runner import jobs, tally
+from tests.runner.__main__ import make_page
 from tests.runner.jobs import Ended, run
 from tests.runner.parts import QUICK, SUITES, TEST, Part
 
@@ -136,6 +137,16 @@ def test_tests_are_counted_over_all_parts(tmp_path: Path) -> None:
     assert "     1  no root" in list(found.lines())
     assert len(found.seconds) == 5
     assert {each.part.name: each.failed for each in ended} == {"one": True, "two": False, "three": True}
+
+
+def test_a_page_has_the_table_of_the_last_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    one, other = (Ended(part(name, ""), 0, 12.3, 4.5, Path("log")) for name in ("one", "other"))
+    page = make_page("# Head\n\nwords\n", [one], "1 passed, 0 failed, 0 skipped", 60)
+    assert page.startswith("# Head\n\nwords\n\n## The last run\n")
+    assert "| one | ok | 12 s | 4 s |" in page
+    again = make_page(page, [other], "1 passed, 0 failed, 0 skipped", 60)
+    assert again == page.replace("| one |", "| other |")
 
 
 def test_bytecode_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
