@@ -9,6 +9,7 @@ imports `penstock`, nor a test.
 
 parts.py     the parts of each suite: commands and budgets, as data
 jobs.py      starts parts, waits for them, and ends them with all they have started
+reaper.py    between a part and its processes, so that none is forgotten
 tally.py     tests counted, the slowest of them, what was skipped and why, each part against its budget
 __main__.py  the command line, and the page of a nightly run
 """

@@ -1,13 +1,14 @@
 """Parts as processes: the longest first, as many at a time as there are cores, and the first failure ends all.
 
-What a part costs is the CPU time of all its processes that were waited for, as the kernel tells its parent. Neighbours
-on the machine make a part take longer, and hardly cost it more; so only the CPU time is held against the budget.
+What a part costs is the CPU time of all its processes; see `reaper`. Neighbours on the machine make a part take longer,
+and hardly cost it more; so only the CPU time is held against the budget.
 """
 
 import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,8 +19,11 @@ from .parts import Part
 
 HUNG = 10.0
 """A part that takes so many times its budget by the clock will never end."""
+_REAPER = str(Path(__file__).with_name("reaper.py"))
 _GRACE_S = 20.0
 """Tests that are asked to end stop the brokers they have started."""
+_LEFT_S = 10.0
+"""For what a part leaves behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,7 @@ class Job:
         self._began = time.monotonic()
         with log.open("wb") as out:
             self._process = subprocess.Popen(
-                part.words(log.with_suffix(".xml")),
+                [sys.executable, "-S", _REAPER, str(_LEFT_S), *part.words(log.with_suffix(".xml"))],
                 env={**environment, **part.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=out,

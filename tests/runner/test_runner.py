@@ -31,6 +31,7 @@ sys.exit(3)
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jobs, "_LEFT_S", 0.2)
 
 
 def part(name: str, script: str, budget_s: int = 30, **more: object) -> Part:
@@ -95,6 +96,13 @@ def test_a_failure_ends_all_with_everything_they_have_started() -> None:
     wait_until_dead(int(Path("child").read_text()))
 
 
+def test_what_is_left_behind_is_ended() -> None:
+    forgets = "import subprocess; print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)"
+    (ended,) = play(part("forgets", forgets))
+    assert ended.code == 0
+    wait_until_dead(int(ended.log.read_text()))
+
+
 def test_one_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_GRACE_S", 0.2)
     deaf = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + LEAVES_A_CHILD
@@ -108,8 +116,10 @@ def test_a_nightly_run_goes_on() -> None:
 
 
 def test_cpu_time_is_what_a_budget_is_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_LEFT_S", 30)
     busy = "import time\nwhile time.process_time() < 1.2: pass"
-    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"
+    # Of one that outlives its parent.
+    child = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {busy!r}], start_new_session=True)"
     dear, idle = play(part("dear", child, 1), part("idle", "import time; time.sleep(1.2)", 1), cores=1)
     assert (dear.too_dear, idle.too_dear) == (True, False)
     told = list(tally.complaints([dear, idle]))
