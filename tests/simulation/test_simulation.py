@@ -60,7 +60,7 @@ def test_seeds_that_failed_once() -> None:
 
 def test_equal_seeds_give_equal_runs() -> None:
     """In another process too, where strings hash to other numbers and objects lie elsewhere."""
-    seeds = range(1000, 1020)
+    seeds = range(1000, 1008)
     here = [run(seed).digest for seed in seeds]
     script = (
         "from tests.simulation.world import run\n"

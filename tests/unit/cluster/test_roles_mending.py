@@ -181,7 +181,7 @@ def test_logs_with_later_epochs_than_an_older_store_lead_only_if_an_operator_say
         for node_id in trial.cluster.ids:
             trial.cluster.start(node_id)
         await trial.until(lambda: all(map(trial.cluster.is_up, trial.cluster.ids)))
-        await asyncio.sleep(30)
+        await asyncio.sleep(5)
         assert (trial.led() is not None) is accepted
         if accepted:
             await trial.produce(99)
