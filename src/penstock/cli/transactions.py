@@ -171,14 +171,17 @@ def fence(server: Server, transactional_id: str) -> Fenced:
 
 
 def find_open(server: Server, topic: str, partition: int, start_offset: int) -> Hanging:
-    """The transaction that begins there. Raises `CommandError` where there is none, or a coordinator has it."""
+    """The transaction that begins there. Raises `CommandError` where there is none, or a coordinator has it.
+
+    One that its coordinator is aborting may be waiting for this very partition: then an abort is what it wants, too.
+    """
     with wire.Cluster(server) as cluster:
         address = cluster.find_leader(topic, partition)
         opened = _open_in(cluster, address, [(topic, partition)])
         found = [each for each in opened if each.start_offset == start_offset]
         owners = _find_owners(server, found)
         still = set(_open_in(cluster, address, [(topic, partition)]))
-    for owner in owners.values():
+    for owner in (each.id for each in owners.values() if each.state != "prepare-abort"):
         raise CommandError(
             f"the transaction at offset {start_offset} of {topic}:{partition} does not hang: it belongs to {owner!r}; "
             f"'penstock txn abort {owner}' aborts it in all its partitions"
@@ -238,13 +241,13 @@ def write_abort_marker(server: Server, hanging: Hanging) -> None:
         wire.check(each.error_code, f"the transaction in {hanging.topic}:{hanging.partition} cannot be aborted")
 
 
-def _find_owners(server: Server, opened: Sequence[Hanging]) -> dict[Hanging, str]:
-    """Which of them a coordinator knows, under which transactional id."""
+def _find_owners(server: Server, opened: Sequence[Hanging]) -> dict[Hanging, Transaction]:
+    """Which of them a coordinator knows, and as what."""
     if not opened:
         return {}
     known = fetch_transactions(server, producer_ids=sorted({each.producer_id for each in opened}))
     return {
-        each: found.id
+        each: found
         for each in opened
         for found in known
         if found.producer_id == each.producer_id and (each.topic, each.partition) in found.partitions

@@ -99,7 +99,13 @@ class Engine:
         around = Surroundings(disk, SteadyClock(clock), self.committer, self._tasks, self.turns)
         self.groups = Groups(around, self.topics, self.internal_topic, randomness, group_settings)
         self.transactions = Transactions(
-            around, self.topics, self.internal_topic, self.producer_ids, self.groups.on_marker, transaction_limits
+            around,
+            self.topics,
+            self.internal_topic,
+            self.producer_ids,
+            self.groups.on_marker,
+            transaction_limits,
+            stats=stats,
         )
         self._local = LocalCatalogue(
             store=store,

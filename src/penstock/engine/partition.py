@@ -16,7 +16,7 @@ from penstock.engine.waiters import AckWait, Waiters
 from penstock.errors import Code, PenstockError
 from penstock.ports.clock import Clock
 from penstock.records.batch import NO_TIMESTAMP, Header, check_produced, decode_header, patch_append_time
-from penstock.records.control import Marker, build_marker
+from penstock.records.control import NO_COORDINATOR, Marker, build_marker
 from penstock.storage.log.log import Appended, Log
 from penstock.storage.log.segment import FileSlice
 from penstock.storage.log.transactions import AbortedTransaction
@@ -258,6 +258,25 @@ class Partition:
         appended = log.append_marker(memoryview(batch), self.leader_epoch, coordinator_epoch)
         self.guards.pop(producer_id, None)
         return appended
+
+    def append_abort(self, producer_id: int, producer_epoch: int) -> Appended:
+        """Abort a producer's transaction here for somebody who is not its coordinator. Raises PenstockError.
+
+        The marker has the epoch that is known here and no coordinator's: in this log, in every copy of it and after a
+        restart it fences neither the producer nor its coordinator.
+        """
+        log = self.leading()
+        if producer_id not in log.active_transactions.open:
+            raise PenstockError(
+                Code.INVALID_TRANSACTION_STATE, f"no transaction of producer {producer_id} is open in {self.name}"
+            )
+        known = log.state.producers.get(producer_id)
+        if known is not None and known.epoch != producer_epoch:
+            raise PenstockError(
+                Code.INVALID_PRODUCER_EPOCH,
+                f"producer {producer_id} is in epoch {known.epoch} in {self.name}, not {producer_epoch}",
+            )
+        return self.append_marker(producer_id, known.epoch if known is not None else 0, Marker.ABORT, NO_COORDINATOR)
 
     def guard(self, producer_id: int) -> object:
         """Stands for the producer's transaction here until a marker comes, or another broker leads."""

@@ -76,6 +76,11 @@ COUNTERS: tuple[Meaning, ...] = (
         "replication_truncated_records",
         "Offsets taken back because the leader does not have them. Nothing that was committed is among them.",
     ),
+    Meaning(
+        "refused_markers",
+        "transaction_refused_markers",
+        "Tries to end a transaction in a partition that refused it although it is open there: committed readers wait.",
+    ),
     Meaning("scrubbed_bytes", "storage_scrubbed_bytes", "Log bytes read again to look for rot."),
     Meaning(
         "corrupt_blocks",

@@ -68,6 +68,7 @@ class Stats:
         "moved_bytes",
         "protocol_errors",
         "recovered_bytes",
+        "refused_markers",
         "replica_fetches",
         "requests",
         "scrubbed_bytes",
@@ -114,6 +115,7 @@ class Stats:
         self.moved_bytes = 0
         self.mended_replicas = 0
         self.truncated_records = 0
+        self.refused_markers = 0
         self.loop_stall = Histogram()
         self.loop_stall_max_s = 0.0
         self.gc_pause = Histogram()

@@ -13,6 +13,8 @@ from penstock.records.record import RecordError, iterate_batch
 CONTROL_KEY = Struct(">hh")  # version, type
 _MARKER_VALUE = Struct(">hi")  # version, coordinator epoch
 _LARGEST_BATCH = 1 << 20
+NO_COORDINATOR = -1
+"""In place of a coordinator's epoch: the marker was asked for by somebody else."""
 
 
 class Marker(IntEnum):
@@ -41,7 +43,7 @@ def decode_marker(batch: bytes | memoryview) -> Marker | None:
 
 
 def decode_coordinator_epoch(batch: bytes | memoryview) -> int:
-    """The epoch of the coordinator that wrote a marker; -1 if there is none."""
+    """The epoch of the coordinator that wrote a marker; NO_COORDINATOR if there is none."""
     try:
         for _, _, record in iterate_batch(batch, _LARGEST_BATCH):
             if record.value is not None and len(record.value) >= _MARKER_VALUE.size:
@@ -49,4 +51,4 @@ def decode_coordinator_epoch(batch: bytes | memoryview) -> int:
                 return epoch
     except (RecordError, CompressionError):
         pass
-    return -1
+    return NO_COORDINATOR

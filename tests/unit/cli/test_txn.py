@@ -303,7 +303,12 @@ class TestHanging:
         assert "Abort the transaction of producer 40 at offset 17 of orders:1, silent for " in told
         assert stage.markers == []
 
-    @pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "PrepareAbort"])
+    def test_an_abort_that_waits_for_this_partition_is_helped(self, stage: Stage) -> None:
+        stage.owned_partitions, stage.state = [1], "PrepareAbort"
+        assert main([*ABORT, "--yes"]) == 0
+        assert len(stage.markers) == 1
+
+    @pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit"])
     def test_not_while_a_coordinator_has_it(self, stage: Stage, state: str, capsys: pytest.CaptureFixture[str]) -> None:
         stage.owned_partitions, stage.state = [1], state
         assert main([*ABORT, "--yes"]) == 1

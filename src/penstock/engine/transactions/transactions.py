@@ -2,8 +2,10 @@
 
 A decision is acted on when its record is durable: a marker goes into every partition of the transaction, and when all
 of them are durable the shard is told. A partition that cannot be written now is tried again until it can: the decision
-stands, and readers of committed records wait at the transaction until then. One that was deleted, or where a later
-epoch has written, needs no marker any more.
+stands, and readers of committed records wait at the transaction until then. One that was deleted needs no marker any
+more. Where a later producer epoch, or a later coordinator, has written, its leader looks whether a transaction of the
+producer is still open: if none is, somebody else has ended it. If one is, the marker is refused, and tried again with
+an error in the log: only a coordinator that was deposed should ever be told so, and it stops when it learns of that.
 
 In a cluster the coordinator of an id, the leader of a partition and the coordinator of a group may be three brokers.
 What one asks another goes through `other_brokers`. A partition's leader that asks a coordinator elsewhere cannot look
@@ -15,7 +17,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, shard_of
+from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, shard_of
 from penstock.engine.coordination.shard import Shard, Surroundings
 from penstock.engine.coordination.shards import Shards, TopicMaker
 from penstock.engine.partition import Partition
@@ -36,13 +38,14 @@ from penstock.engine.transactions.transaction import ProducerIdentity, TopicPart
 from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
+from penstock.observe.stats import Stats
 from penstock.records.control import Marker
 
 T = TypeVar("T")
 log_ = get_logger("transactions")
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
 _LOOK_S = 1.0  # how often it is seen to that the broker that was asked is still the one to ask
-_NEEDS_NO_MARKER = (Code.INVALID_PRODUCER_EPOCH, Code.COORDINATOR_FENCED)
+_FENCED = (Code.INVALID_PRODUCER_EPOCH, Code.COORDINATOR_FENCED)
 
 
 class Transactions:
@@ -58,8 +61,11 @@ class Transactions:
         producer_ids: ProducerIds,
         on_offsets_marker: Callable[[int, int, bool], None],
         limits: TransactionLimits | None = None,
+        *,
+        stats: Stats,
     ) -> None:
         self._around = around
+        self._stats = stats
         self._topics = topics
         self._make_topic = make_topic
         self._producer_ids = producer_ids
@@ -246,13 +252,16 @@ class Transactions:
             return dict.fromkeys(places, error)
 
     async def _is_to_be_tried_again(self, place: TopicPartition, error: PenstockError) -> bool:
-        if error.code in _NEEDS_NO_MARKER:
-            return False
         if error.code in (Code.UNKNOWN_TOPIC, Code.UNKNOWN_TOPIC_ID) and await self.other_brokers.is_gone(place[0]):
             return False
-        log_.limited("marker").warning(
-            "a transaction's marker waits", partition=f"{place[0]}-{place[1]}", error=str(error)
-        )
+        partition = f"{place[0]}-{place[1]}"
+        if error.code in _FENCED:
+            self._stats.refused_markers += 1
+            log_.limited("refused marker").error(
+                "a transaction's marker is refused where the transaction is open", partition=partition, error=str(error)
+            )
+        else:
+            log_.limited("marker").warning("a transaction's marker waits", partition=partition, error=str(error))
         return True
 
     def _mark(
@@ -264,13 +273,23 @@ class Transactions:
         committed: bool,
         bumped: bool,
     ) -> int:
-        """Write a marker, unless it is there; the offset below which it is."""
+        """Write a marker, unless it is there or somebody later has ended the transaction; the offset below which it is.
+
+        Raises:
+            PenstockError: INVALID_PRODUCER_EPOCH, COORDINATOR_FENCED: a transaction of the producer is open, and this
+                marker is not the one to end it.
+        """
         log = partition.leading()
         known = log.state.producers.get(producer_id)
         if bumped and known is not None and known.epoch == producer_epoch:
             return log.end_offset - 1  # it comes once more: in its epoch the next transaction may have begun (KIP-1228)
         marker = Marker.COMMIT if committed else Marker.ABORT
-        appended = partition.append_marker(producer_id, producer_epoch, marker, coordinator_epoch)
+        try:
+            appended = partition.append_marker(producer_id, producer_epoch, marker, coordinator_epoch)
+        except PenstockError as error:
+            if error.code not in _FENCED or producer_id in log.active_transactions.open:
+                raise
+            return log.end_offset - 1  # what ended it is below, but perhaps not safe yet
         if partition.topic == OFFSETS_TOPIC:
             self._on_offsets_marker(partition.index, producer_id, committed)
         return appended.last_offset
@@ -286,7 +305,7 @@ class Transactions:
         *,
         bumped: bool = False,
     ) -> None:
-        """End a producer's transaction in one partition, whatever its coordinator says: for one that hangs.
+        """End a producer's transaction in one partition, for its coordinator on another broker. Raises PenstockError.
 
         Args:
             bumped: the epoch is above that of everything in the transaction; a marker in it is written once.
@@ -294,6 +313,22 @@ class Transactions:
         partition = self._topics.partition(topic, index)
         last_offset = self._mark(partition, producer_id, producer_epoch, coordinator_epoch, committed, bumped)
         await _visibility([(partition, last_offset)])
+
+    async def abort_open(self, topic: str, index: int, producer_id: int, producer_epoch: int) -> None:
+        """Abort a producer's transaction in one partition, whatever its coordinator says: for one that hangs.
+
+        Args:
+            producer_epoch: as the partition knows it, so that whoever asks means this transaction and no later one.
+
+        Raises:
+            PenstockError: INVALID_TOPIC for the broker's own topics, where groups and other transactions are kept;
+                INVALID_TRANSACTION_STATE, INVALID_PRODUCER_EPOCH, and why the partition cannot be written.
+        """
+        partition = self._topics.partition(topic, index)
+        if topic in INTERNAL_TOPICS:
+            raise PenstockError(Code.INVALID_TOPIC, f"topic {topic!r} is written by the broker only")
+        appended = partition.append_abort(producer_id, producer_epoch)
+        await _visibility([(partition, appended.last_offset)])
 
     async def list(
         self, states: Collection[str], producer_ids: Collection[int], duration_ms: int, pattern: str | None

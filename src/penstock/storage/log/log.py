@@ -188,7 +188,7 @@ class Log:
         The batch is patched in place. Nothing is durable yet: see `visible_end`.
 
         Raises:
-            PenstockError: sequence errors; STORAGE_FULL, after which nothing has changed.
+            PenstockError: sequence errors, INVALID_TRANSACTION_STATE; STORAGE_FULL, after which nothing has changed.
         """
         if self.closed:
             raise PenstockError(Code.NOT_AVAILABLE, f"{self.name} is closed")
@@ -199,6 +199,8 @@ class Log:
             )
             if sent is not None:
                 return Appended(sent.base_offset, sent.last_offset, sent.timestamp)
+            if self.first_unstable >= 0 and not header.is_transactional:
+                self._check_no_transaction(producer_id)
         base = self.end_offset
         self._begin_write(batch, leader_epoch)
         now_ms = self._write(batch, header, base)
@@ -215,6 +217,14 @@ class Log:
                     self.first_unstable = base
         self._appended(self.segments[-1], len(batch), header.record_count)
         return Appended(base, last, append_time)
+
+    def _check_no_transaction(self, producer_id: int) -> None:
+        """Raises PenstockError: no coordinator vouches for a plain batch's epoch, which could keep the marker out."""
+        if producer_id in self.active_transactions.open:
+            raise PenstockError(
+                Code.INVALID_TRANSACTION_STATE,
+                f"producer {producer_id} has a transaction open in {self.name}, and this batch is not part of it",
+            )
 
     @property
     def must_save(self) -> bool:

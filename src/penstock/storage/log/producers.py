@@ -17,6 +17,8 @@ from penstock.records.control import decode_coordinator_epoch
 KEPT_BATCHES = 5
 EXPIRY_MS = 7 * 24 * 3600 * 1000
 _SEQUENCES = 0x7FFFFFFF
+_BEYOND_COORDINATORS = 1 << 30
+"""No coordinator has come so far: an epoch rises when one starts. Earlier releases took any that a client named."""
 
 
 class SentBatch(NamedTuple):
@@ -38,7 +40,13 @@ class Producer:
         """Of the records it sent last; after a restart, when it sent them."""
         self.batches: deque[SentBatch] = deque(batches or [], KEPT_BATCHES)
         self.coordinator_epoch = -1
-        """Of the last marker: who decided the producer's last transaction. A marker of an earlier one comes late."""
+        """Of the last marker in this epoch: who decided the last transaction. A marker of an earlier one comes late."""
+
+    def begin(self, epoch: int) -> None:
+        """Sequences begin at 0 again. Whoever decides on this epoch knows all that was decided on earlier ones."""
+        self.epoch = epoch
+        self.batches.clear()
+        self.coordinator_epoch = -1
 
 
 class Producers:
@@ -95,8 +103,7 @@ class Producers:
         if producer is None:
             producer = self._by_id[producer_id] = Producer(epoch, now_ms)
         elif producer.epoch != epoch:
-            producer.epoch = epoch
-            producer.batches.clear()
+            producer.begin(epoch)
         producer.seen_ms = now_ms
         producer.last_timestamp = last_timestamp
         producer.batches.append(sent)
@@ -107,10 +114,10 @@ class Producers:
         if producer is None:
             producer = self._by_id[producer_id] = Producer(epoch, now_ms)
         elif epoch > producer.epoch:
-            producer.epoch = epoch
-            producer.batches.clear()
+            producer.begin(epoch)
         producer.seen_ms = now_ms
-        producer.coordinator_epoch = max(producer.coordinator_epoch, coordinator_epoch)
+        if producer.coordinator_epoch < coordinator_epoch < _BEYOND_COORDINATORS:
+            producer.coordinator_epoch = coordinator_epoch
 
     def note_batch(self, header: Header, batch: bytes | memoryview, now_ms: int) -> None:
         """Take in a batch that is in the log already: copied from a leader, or found at a start."""
@@ -129,7 +136,8 @@ class Producers:
 
         Raises:
             PenstockError: INVALID_PRODUCER_EPOCH for an epoch that is over; COORDINATOR_FENCED for a coordinator whose
-                successor has written: this marker would end a later transaction than the one it was meant for.
+                successor has written in the same one: this marker would end a later transaction than the one it was
+                meant for. In a later epoch it cannot: who came after its coordinator knows of that epoch.
         """
         producer = self._by_id.get(producer_id)
         if producer is None:
@@ -139,7 +147,7 @@ class Producers:
                 Code.INVALID_PRODUCER_EPOCH,
                 f"a marker of producer {producer_id} has epoch {epoch}, older than {producer.epoch}",
             )
-        if 0 <= coordinator_epoch < producer.coordinator_epoch:
+        if epoch == producer.epoch and 0 <= coordinator_epoch < producer.coordinator_epoch:
             raise PenstockError(
                 Code.COORDINATOR_FENCED,
                 f"a marker of producer {producer_id} is from coordinator epoch {coordinator_epoch}; that of epoch "
@@ -170,7 +178,7 @@ class Producers:
             assert isinstance(producer_id, int) and isinstance(epoch, int) and isinstance(seen_ms, int)
             assert isinstance(batches, list)
             producer = Producer(epoch, seen_ms, [SentBatch(*sent) for sent in batches])
-            if rest and isinstance(rest[0], int):  # files of earlier releases end before it
+            if rest and isinstance(rest[0], int) and rest[0] < _BEYOND_COORDINATORS:  # older files end before it
                 producer.coordinator_epoch = rest[0]
             producers._by_id[producer_id] = producer
         return producers

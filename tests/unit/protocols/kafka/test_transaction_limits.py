@@ -265,7 +265,7 @@ def test_markers_for_partitions_nobody_has() -> None:
     async def body(door: Door, client: Client) -> None:
         topics = [{"name": "nowhere", "partition_indexes": tuple(range(5000))}]
         topics += [{"name": "t", "partition_indexes": (-1, 2, 1 << 30)}]
-        marker = {"producer_id": 1, "producer_epoch": 0, "transaction_result": True, "coordinator_epoch": 0}
+        marker = {"producer_id": 1, "producer_epoch": 0, "transaction_result": False, "coordinator_epoch": 0}
         answer = await client.ask("write_txn_markers", 1, markers=[{**marker, "topics": topics}] * 2)
         codes = {
             row["error_code"] for each in answer["markers"] for topic in each["topics"] for row in topic["partitions"]
@@ -281,7 +281,7 @@ def test_markers_of_nobody(identity: tuple[int, int]) -> None:
 
     async def body(door: Door, client: Client) -> None:
         marker = {
-            "producer_id": identity[0], "producer_epoch": identity[1], "transaction_result": True,
+            "producer_id": identity[0], "producer_epoch": identity[1], "transaction_result": False,
             "coordinator_epoch": 0, "topics": [{"name": "t", "partition_indexes": (0,)}],
         }  # fmt: skip
         (answer,) = (await client.ask("write_txn_markers", 1, markers=[marker]))["markers"]

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.errors import Code, PenstockError
+from penstock.records.control import NO_COORDINATOR
 from penstock.storage.log.producers import EXPIRY_MS, KEPT_BATCHES, Producers, SentBatch
 
 IDS = st.integers(0, 2)
@@ -115,3 +116,38 @@ def test_after_a_marker_with_a_new_epoch_sequences_begin_at_0() -> None:
     assert producers.check(1, 5, 0, 2) is None
     with pytest.raises(PenstockError, match="older than 5"):
         producers.check(1, 4, 10, 12)
+
+
+def test_a_marker_of_an_earlier_coordinator_is_late_only_in_the_same_epoch() -> None:
+    producers = Producers()
+    producers.note_epoch(1, 5, 0, coordinator_epoch=7)
+    with pytest.raises(PenstockError) as refused:
+        producers.check_marker(1, 5, 6)
+    assert refused.value.code is Code.COORDINATOR_FENCED
+    producers.check_marker(1, 6, 6)
+    producers.note_epoch(1, 6, 0, coordinator_epoch=6)
+    producers.check_marker(1, 6, 6)
+    producers.note(1, 7, SentBatch(0, 0, 9, 9, -1), 0, 0)
+    producers.check_marker(1, 7, 0)
+
+
+def test_a_marker_of_no_coordinator_fences_none() -> None:
+    producers = Producers()
+    for epoch in (7, NO_COORDINATOR):
+        producers.note_epoch(1, 5, 0, epoch)
+    producers.check_marker(1, 5, 7)
+    with pytest.raises(PenstockError):
+        producers.check_marker(1, 5, 6)
+
+
+@pytest.mark.parametrize("epoch", [1 << 30, (1 << 31) - 1])
+def test_an_epoch_no_coordinator_can_have_is_not_kept(epoch: int) -> None:
+    """Earlier releases kept it when a client named it, and then took no marker of a coordinator any more."""
+    producers = Producers()
+    producers.note_epoch(1, 5, 0, coordinator_epoch=3)
+    producers.note_epoch(1, 5, 0, coordinator_epoch=epoch)
+    rows = producers.dump()
+    assert rows[0][-1] == 3
+    rows[0][-1] = epoch
+    for known in (producers, Producers.restore(rows)):
+        known.check_marker(1, 5, 3)

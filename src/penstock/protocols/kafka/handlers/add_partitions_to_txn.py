@@ -9,6 +9,7 @@ topics: what they hold of a transaction is added by AddOffsetsToTxn.
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.engine.transactions.requests import AddPartitions
 from penstock.engine.transactions.transaction import TopicPartition
 from penstock.errors import PenstockError
@@ -21,7 +22,6 @@ _CLUSTER_AUTHORIZATION_FAILED = 31
 _BETWEEN_BROKERS = 4
 _OPERATION_NOT_ATTEMPTED = 55
 _TOPIC_AUTHORIZATION_FAILED = 29
-_INTERNAL = ("__consumer_offsets", "__transaction_state")
 
 
 async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
@@ -44,6 +44,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
                             transaction.verify_only,
                         ),
                         version,
+                        caller,
                     ),
                 }
                 for transaction in request.transactions
@@ -55,15 +56,15 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
         request.v3_and_below_producer_epoch,
         _partitions(request.v3_and_below_topics),
     )
-    return {"throttle_time": 0, "results_by_topic_v3_and_below": await _add(context, asked, version)}
+    return {"throttle_time": 0, "results_by_topic_v3_and_below": await _add(context, asked, version, caller)}
 
 
 def _partitions(topics: Any) -> tuple[TopicPartition, ...]:
     return tuple(dict.fromkeys((topic.name, index) for topic in topics for index in topic.partitions))
 
 
-async def _add(context: Context, asked: AddPartitions, version: int) -> list[Fields]:
-    refused = _refused(context, asked, version)
+async def _add(context: Context, asked: AddPartitions, version: int, caller: Caller) -> list[Fields]:
+    refused = _refused(context, asked, caller)
     if refused:
         return _results({partition: refused.get(partition, _OPERATION_NOT_ATTEMPTED) for partition in asked.partitions})
     try:
@@ -75,10 +76,10 @@ async def _add(context: Context, asked: AddPartitions, version: int) -> list[Fie
     )
 
 
-def _refused(context: Context, asked: AddPartitions, version: int) -> dict[TopicPartition, int]:
+def _refused(context: Context, asked: AddPartitions, caller: Caller) -> dict[TopicPartition, int]:
     codes = {}
     for topic, index in asked.partitions:
-        if version < _BETWEEN_BROKERS and topic in _INTERNAL:
+        if topic in INTERNAL_TOPICS and not caller.is_broker:
             codes[topic, index] = _TOPIC_AUTHORIZATION_FAILED
             continue
         try:

@@ -1,21 +1,26 @@
-"""WriteTxnMarkers 1-2: end a transaction in the partitions named, whatever its coordinator knows of it.
+"""WriteTxnMarkers 1-2: end a transaction in the partitions named.
 
-This is how a coordinator reaches a partition of another broker. On a broker without others it comes from tools, which
-end a transaction that hangs (`kafka-transactions.sh abort`); in a cluster only brokers may.
+This is how a coordinator reaches a partition of another broker. From anybody else it is a tool that ends a transaction
+which hangs (`kafka-transactions.sh abort`): at the partition's leader it may abort one that is open there, in the epoch
+the partition knows, and nothing else. Which coordinator epoch and version of transactions it names does not matter.
+
+There is no access control yet: with it, this will take ALTER on the cluster.
 """
 
+from collections.abc import Awaitable, Callable
+
 from penstock.engine.transactions.transaction import BUMPED_AT_END
-from penstock.errors import PenstockError
+from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Caller, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
 API = Api(27, "write_txn_markers", 1, 2, told_caller=True)
-_CLUSTER_AUTHORIZATION_FAILED = 31
+Write = Callable[[Context, Message, str, int], Awaitable[None]]
 
 
 async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
-    may_write = caller.is_broker or not context.cluster
+    write = _write if caller.is_broker else _abort
     return {
         "markers": [
             {
@@ -26,9 +31,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
                         "partitions": [
                             {
                                 "partition_index": index,
-                                "error_code": await _write(context, marker, topic.name, index)
-                                if may_write
-                                else _CLUSTER_AUTHORIZATION_FAILED,
+                                "error_code": await _code(write, context, marker, topic.name, index),
                             }
                             for index in topic.partition_indexes
                         ],
@@ -41,19 +44,29 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
     }
 
 
-async def _write(context: Context, marker: Message, topic: str, index: int) -> int:
+async def _code(write: Write, context: Context, marker: Message, topic: str, index: int) -> int:
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         return errors.INVALID_REQUEST  # a marker of nobody ends nothing, and is a batch no reader expects
     try:
-        await context.engine.transactions.write_marker(
-            topic,
-            index,
-            marker.producer_id,
-            marker.producer_epoch,
-            marker.coordinator_epoch,
-            marker.transaction_result,
-            bumped=marker.get("transaction_version", 0) >= BUMPED_AT_END,
-        )
+        await write(context, marker, topic, index)
     except PenstockError as error:
         return errors.kafka_code(error)
     return errors.NONE
+
+
+async def _write(context: Context, marker: Message, topic: str, index: int) -> None:
+    await context.engine.transactions.write_marker(
+        topic,
+        index,
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.coordinator_epoch,
+        marker.transaction_result,
+        bumped=marker.get("transaction_version", 0) >= BUMPED_AT_END,
+    )
+
+
+async def _abort(context: Context, marker: Message, topic: str, index: int) -> None:
+    if marker.transaction_result:
+        raise PenstockError(Code.NOT_ALLOWED, f"a transaction in {topic}-{index} is committed by its coordinator only")
+    await context.engine.transactions.abort_open(topic, index, marker.producer_id, marker.producer_epoch)
