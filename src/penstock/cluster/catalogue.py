@@ -21,8 +21,8 @@ from penstock.cluster.placement import extend, place
 from penstock.cluster.watcher import Watcher
 from penstock.engine.catalogue import NewTopic
 from penstock.engine.coordination.internal_topics import SETTINGS
+from penstock.engine.internal_settings import altered_settings, topic_config
 from penstock.engine.partition_state import NOBODY, PartitionState
-from penstock.engine.topic_config import make_config, tidy_settings
 from penstock.engine.topics import MAX_PARTITIONS, Topic, TopicRecord, Topics, check_count, check_name, check_own
 from penstock.errors import Code, PenstockError
 from penstock.ports.metadata import Entry, MetadataConflict, MetadataStore, MetadataUnavailable
@@ -96,8 +96,9 @@ class ClusterCatalogue:
             count = self._default_partitions
         check_count(new.name, count, 0)
         states = self._place(new.name, count, new.replication, new.assignment)
-        record = TopicRecord(new_uuid(self._randomness), count, tidy_settings(new.settings or {}), 0)
-        config = make_config(record.settings, self._defaults)
+        settings = altered_settings(new.name, {}, lambda _: new.settings or {})
+        record = TopicRecord(new_uuid(self._randomness), count, settings, 0)
+        config = topic_config(new.name, record.settings, self._defaults)
         if validate_only:
             return Topic(new.name, record.topic_id, config, [])
         revision = await self._create(new.name, record, states)
@@ -241,7 +242,7 @@ class ClusterCatalogue:
         assignment: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> None:
-        check_own(topic, "cannot grow: what is in it is found by the number of its partitions")
+        check_own(topic.name, "cannot grow: what is in it is found by the number of its partitions")
         try:
             while True:
                 stored = await self._stored(topic)
@@ -289,8 +290,8 @@ class ClusterCatalogue:
             while True:
                 stored = await self._stored(topic)
                 record = TopicRecord.decode(stored.value)
-                settings = tidy_settings(alter(record.settings))
-                make_config(settings, self._defaults)
+                settings = altered_settings(topic.name, record.settings, alter)
+                topic_config(topic.name, settings, self._defaults)
                 if validate_only:
                     return
                 revision = stored.revision
@@ -319,7 +320,7 @@ class ClusterCatalogue:
         await self._until(is_acting, f"topic {topic.name!r} has new settings, but this broker does not go by them yet")
 
     async def delete_topic(self, topic: Topic) -> None:
-        check_own(topic, "cannot be deleted: groups and transactions are kept in it")
+        check_own(topic.name, "cannot be deleted: groups and transactions are kept in it")
         try:
             while True:
                 stored = await self._stored(topic)

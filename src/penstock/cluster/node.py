@@ -29,7 +29,7 @@ from penstock.cluster.replication.watermarks import save_watermarks, watermark_k
 from penstock.cluster.roles import Roles
 from penstock.cluster.watcher import Watcher
 from penstock.engine.engine import Engine
-from penstock.engine.topic_config import make_config
+from penstock.engine.internal_settings import topic_config
 from penstock.observe.logs import get_logger
 from penstock.ports.clock import Clock
 from penstock.ports.disk import Disk, is_shortage
@@ -277,7 +277,7 @@ class ClusterNode:
         return self._engine.node_id, self.membership.incarnation, self.membership.lease
 
     def _topic_rules(self, entry: TopicEntry, replicas: int) -> tuple[int, bool]:
-        config = make_config(entry.record.settings, self._engine.topic_defaults)
+        config = topic_config(entry.name, entry.record.settings, self._engine.topic_defaults)
         return config.least_in_sync(replicas), config.log.flush is Flush.COMMIT
 
     def _refresh_soon(self) -> None:

@@ -7,9 +7,9 @@ from penstock.cluster.image import Image, TopicEntry
 from penstock.cluster.replication.watermarks import load_watermarks, watermark_key
 from penstock.cluster.roles import Roles
 from penstock.engine.engine import Engine
+from penstock.engine.internal_settings import topic_config
 from penstock.engine.partition import Partition
 from penstock.engine.replicas import OPENED_AT_ONCE
-from penstock.engine.topic_config import make_config
 from penstock.engine.topics import Topic
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.observe.logs import get_logger
@@ -127,7 +127,7 @@ class Opening:
         return self._topics.get(name)
 
     def _new_topic(self, entry: TopicEntry) -> Topic:
-        config = make_config(entry.record.settings, self._engine.topic_defaults)
+        config = topic_config(entry.name, entry.record.settings, self._engine.topic_defaults)
         topic = Topic(entry.name, entry.record.topic_id, config, [])
         states = self._image.states.get(entry.record.topic_id, {})
         for index in range(entry.record.partitions):

@@ -14,10 +14,10 @@ from penstock.cluster import keys
 from penstock.cluster.image import DeletedTopic, End, Image, TopicEntry
 from penstock.cluster.replication.following import Following
 from penstock.engine.engine import Engine
+from penstock.engine.internal_settings import acting_settings, topic_config
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.engine.replicas import OPENED_AT_ONCE
-from penstock.engine.topic_config import make_config
 from penstock.engine.topics import Topic
 from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
@@ -215,9 +215,9 @@ class Roles:
             return  # the one before is still to be removed
         is_new = topic is None
         if topic is None:
-            config = make_config(entry.record.settings, self._engine.topic_defaults)
+            config = topic_config(entry.name, entry.record.settings, self._engine.topic_defaults)
             topic = Topic(entry.name, entry.record.topic_id, config, [])
-        elif dict(topic.config.given) != dict(entry.record.settings):
+        elif dict(topic.config.given) != dict(acting_settings(topic.name, entry.record.settings)):
             self._use_config(topic, entry.record.settings)
         for index in range(len(topic.partitions), entry.record.partitions):
             if index not in states:
@@ -242,7 +242,7 @@ class Roles:
             self._use_config(topic, topic.config.given)
 
     def _use_config(self, topic: Topic, settings: Mapping[str, str]) -> None:
-        topic.config = make_config(settings, self._engine.topic_defaults)
+        topic.config = topic_config(topic.name, settings, self._engine.topic_defaults)
         for partition in topic.partitions:
             partition.use_config(topic.config)
             if partition.log is not None:

@@ -8,7 +8,7 @@ replicas.py      the logs of this broker's replicas: made, opened, shortened, cl
 partition_state.py  who holds, follows and leads a partition, in which epoch
 leadership.py    what a leader knows of its followers
 topics.py        topics and their settings as the metadata store has them
-topic_config.py  a topic's settings: names, defaults, checks
+topic_config.py  a topic's settings: names, defaults, checks; internal_settings.py  those of the broker's own topics
 partition.py     one partition: its role, checks, append, read, high watermark
 waiters.py       who waits for a high watermark
 producer_ids.py  ids for idempotent producers, never handed out twice

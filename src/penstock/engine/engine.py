@@ -21,7 +21,7 @@ from penstock.engine.replicas import Replicas
 from penstock.engine.scrubber import Scrubber
 from penstock.engine.steady_clock import SteadyClock
 from penstock.engine.topic_config import check_settings, tidy_settings
-from penstock.engine.topics import Topic, Topics
+from penstock.engine.topics import Topic, Topics, check_own
 from penstock.engine.transactions.requests import TransactionLimits
 from penstock.engine.transactions.transactions import Transactions
 from penstock.errors import Code, PenstockError
@@ -248,6 +248,7 @@ class Engine:
 
     async def delete_records(self, partition: Partition, offset: int) -> int:
         """Move the log start up to `offset` (-1: the high watermark); returns where it is then."""
+        check_own(partition.topic, "keeps its records: groups and transactions are made of them")
         log = partition.leading()
         if not partition.config.deletes:
             raise PenstockError(Code.NOT_ALLOWED, f"{log.name} is compacted: cleanup.policy has no delete")

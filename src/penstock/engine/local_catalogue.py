@@ -18,10 +18,10 @@ import orjson
 
 from penstock.engine.catalogue import NewTopic
 from penstock.engine.coordination.internal_topics import SETTINGS
+from penstock.engine.internal_settings import altered_settings, topic_config
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import alone
 from penstock.engine.replicas import OPENED_AT_ONCE, Replicas
-from penstock.engine.topic_config import make_config, tidy_settings
 from penstock.engine.topics import (
     CREATING,
     GROWING,
@@ -169,7 +169,7 @@ class LocalCatalogue:
         """Recover all logs, some hundred at a time: each group costs one thread hop and one sync round."""
         topics = []
         for name, record in records.items():
-            topic = Topic(name, record.topic_id, make_config(record.settings, self._defaults), [])
+            topic = Topic(name, record.topic_id, topic_config(name, record.settings, self._defaults), [])
             topic.partitions += [self._partition(topic, index, record) for index in range(record.partitions)]
             topics.append(topic)
         partitions = [partition for topic in topics for partition in topic.partitions]
@@ -203,9 +203,9 @@ class LocalCatalogue:
             if self._topics.get(new.name) is not None:
                 raise PenstockError(Code.TOPIC_EXISTS, f"topic {new.name!r} exists already")
             self._check_count(new.name, partitions, 0)
-            settings = tidy_settings(new.settings or {})
+            settings = altered_settings(new.name, {}, lambda _: new.settings or {})
             record = TopicRecord(new_uuid(self._randomness), partitions, settings, 0)
-            topic = Topic(new.name, record.topic_id, make_config(record.settings, self._defaults), [])
+            topic = Topic(new.name, record.topic_id, topic_config(new.name, record.settings, self._defaults), [])
             if validate_only:
                 return topic
             intent = orjson.dumps({"topic": new.name, "id": str(record.topic_id)})
@@ -263,7 +263,7 @@ class LocalCatalogue:
     ) -> None:
         async with self._changing:
             stored = await self._stored(topic)
-            check_own(topic, "cannot grow: what is in it is found by the number of its partitions")
+            check_own(topic.name, "cannot grow: what is in it is found by the number of its partitions")
             before = len(topic.partitions)
             if assignment is not None:
                 self._check_assignment(topic.name, assignment, Code.INVALID_ASSIGNMENT)
@@ -291,8 +291,8 @@ class LocalCatalogue:
         async with self._changing:
             stored = await self._stored(topic)
             record = TopicRecord.decode(stored.value)
-            record = replace(record, settings=tidy_settings(alter(record.settings)))
-            config = make_config(record.settings, self._defaults)
+            record = replace(record, settings=altered_settings(topic.name, record.settings, alter))
+            config = topic_config(topic.name, record.settings, self._defaults)
             if validate_only or record.settings == topic.config.given:
                 return
             await self._store.transact(expect={stored.key: stored.revision}, put={stored.key: record.encode()})
@@ -309,7 +309,7 @@ class LocalCatalogue:
             self._check_running()
             if self._topics.get_by_id(topic.topic_id) is None:
                 raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} is unknown")
-            check_own(topic, "cannot be deleted: groups and transactions are kept in it")
+            check_own(topic.name, "cannot be deleted: groups and transactions are kept in it")
             intent = orjson.dumps({"topic": topic.name, "id": str(topic.topic_id)})
             key = f"{REMOVING}{topic.topic_id}"
             await self._store.transact(put={key: intent}, delete=[TOPICS + topic.name])

@@ -73,10 +73,10 @@ class Topic:
     partitions: list[Partition]
 
 
-def check_own(topic: Topic, why_not: str) -> None:
+def check_own(name: str, why_not: str) -> None:
     """Raises PenstockError NOT_ALLOWED for a topic of the broker's own."""
-    if topic.name in INTERNAL_TOPICS:
-        raise PenstockError(Code.NOT_ALLOWED, f"topic {topic.name!r} is the broker's own and {why_not}")
+    if name in INTERNAL_TOPICS:
+        raise PenstockError(Code.NOT_ALLOWED, f"topic {name!r} is the broker's own and {why_not}")
 
 
 class Topics:

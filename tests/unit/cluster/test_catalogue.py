@@ -15,7 +15,7 @@ from penstock.cluster.catalogue import ClusterCatalogue
 from penstock.cluster.image import BrokerRecord, DeletedTopic, End, Image
 from penstock.cluster.watcher import Watcher
 from penstock.engine.catalogue import Catalogue, NewTopic
-from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC
+from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC, SETTINGS
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.engine.topic_config import make_config
 from penstock.engine.topics import Topic, TopicRecord, Topics
@@ -724,3 +724,23 @@ def test_through_lost_and_late_answers_every_topic_is_whole_and_every_answer_tru
         assert [broker.failures for broker in brokers] == [[], []]
 
     run_virtual(main, seed)
+
+
+def test_settings_that_keep_groups_stay() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        (broker,) = await cluster.start()
+        topic = await broker.catalogue.internal_topic(OFFSETS_TOPIC)
+        for changes in ({"cleanup.policy": "delete"}, {"flush": "os"}, {"min.insync.replicas": "1"}):
+            error = await refused(
+                broker.catalogue.alter_topic(topic, lambda given, changes=changes: {**given, **changes})
+            )
+            assert error.code is Code.NOT_ALLOWED
+        error = await refused(broker.catalogue.create_topic(NewTopic("__transaction_state", settings={"flush": "os"})))
+        assert error.code is Code.NOT_ALLOWED
+        await broker.catalogue.alter_topic(topic, lambda given: {"segment.ms": "3600000"})
+        stored = cluster.stored(OFFSETS_TOPIC)
+        assert stored is not None
+        assert stored.settings == {**SETTINGS, "segment.ms": "3600000"}
+
+    run_virtual(main, 1)

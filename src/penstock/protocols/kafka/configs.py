@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 from penstock.cluster import broker_settings
 from penstock.cluster.image import CORDON
-from penstock.engine.topic_config import SETTINGS, Setting, TopicConfig
+from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
+from penstock.engine.topic_config import SETTINGS, Setting
 from penstock.engine.topics import Topic, check_name
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka.handlers import Context
@@ -76,16 +77,21 @@ _CHANGEABLE: Final = (
 )
 
 
-def topic_entries(context: Context, config: TopicConfig, replicas: int) -> Iterator[Entry]:
+def topic_entries(context: Context, topic: Topic, replicas: int) -> Iterator[Entry]:
     """Every setting of a topic, with where its value comes from.
 
     Not set, `min.insync.replicas` is told as it acts with so many replicas: tools compare it with those in sync.
     """
+    config = topic.config
     given = config.given
     for name, setting in SETTINGS.items():
         synonyms = [Synonym(name, given[name], TOPIC_SOURCE)] if name in given else []
-        synonyms += _broker_synonyms(context, setting)
-        if name == "min.insync.replicas" and config.min_insync_is_default:
+        brokers = _broker_synonyms(context, setting)
+        if name != "min.insync.replicas":
+            synonyms += brokers[-1:] if topic.name in INTERNAL_TOPICS else brokers  # see `internal_settings`
+        elif not config.min_insync_is_default:
+            synonyms += brokers
+        else:
             synonyms = [Synonym(setting.broker_name, str(config.least_in_sync(replicas)), DEFAULT_SOURCE)]
         value, source = _acting(synonyms, setting.default)
         yield Entry(name, value, source, setting.kind, setting.documentation, synonyms)

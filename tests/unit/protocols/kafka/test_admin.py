@@ -215,6 +215,42 @@ def test_the_old_way_replaces_everything(version: int) -> None:
     with_door(body)
 
 
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_settings_that_keep_groups_and_transactions_stay(topic: str) -> None:
+    async def body(door: Door) -> None:
+        door.engine.topic_defaults |= {"cleanup.policy": "delete", "flush": "os", "min.insync.replicas": "1"}
+        await door.engine.internal_topic(topic)
+        client = await door.client()
+        told = await alter(client, change("cleanup.policy", SET, "delete"), name=topic)
+        assert told["error_code"] == POLICY
+        assert "the broker's own: cleanup.policy cannot be 'delete'" in told["error_message"]
+        for operation, value in ((APPEND, "delete"), (SUBTRACT, "compact")):
+            assert (await alter(client, change("cleanup.policy", operation, value), name=topic))["error_code"] != 0
+        assert (await alter(client, change("cleanup.policy", DELETE), name=topic))["error_code"] == 0
+        replaced = [resource(topic, configs=[{"name": "segment.ms", "value": "3600000"}])]
+        (answer,) = (await client.ask("alter_configs", 2, resources=replaced))["responses"]
+        assert answer["error_code"] == 0
+        replaced = [resource(topic, configs=[{"name": "retention.ms", "value": "1"}])]
+        (answer,) = (await client.ask("alter_configs", 2, resources=replaced))["responses"]
+        assert answer["error_code"] == POLICY
+        (found,) = await describe(client, resource(topic))
+        values = {entry["name"]: entry["value"] for entry in found["configs"]}
+        assert [values[name] for name in ("cleanup.policy", "flush", "segment.ms")] == ["compact", "commit", "3600000"]
+        assert (await alter(client, change("flush", SET, "os"), name=topic, validate_only=True))["error_code"] == POLICY
+
+    with_door(body)
+
+
+def test_records_of_internal_topics_are_not_deleted() -> None:
+    async def body(door: Door) -> None:
+        topic = await door.engine.internal_topic("__consumer_offsets")
+        asked = [{"name": topic.name, "partitions": [{"partition_index": 0, "offset": -1}]}]
+        answer = await (await door.client()).ask("delete_records", 2, topics=asked, timeout=1)
+        assert answer["topics"][0]["partitions"][0]["error_code"] == POLICY
+
+    with_door(body)
+
+
 def test_what_can_be_configured() -> None:
     async def body(door: Door) -> None:
         await door.topic("a")

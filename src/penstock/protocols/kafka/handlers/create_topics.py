@@ -57,7 +57,7 @@ async def _create(context: Context, wanted: Message, validate_only: bool) -> Fie
                 "config_source": entry.source,
                 "is_sensitive": False,
             }
-            for entry in topic_entries(context, topic.config, replication)
+            for entry in topic_entries(context, topic, replication)
         ],
     }
 

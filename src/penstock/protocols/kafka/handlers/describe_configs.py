@@ -71,7 +71,7 @@ def _entries(context: Context, resource: Message, version: int) -> list[Entry]:
     found: Iterable[Entry]
     if resource.resource_type == TOPIC:
         topic = find_topic(context, name)
-        found = topic_entries(context, topic.config, topic.partitions[0].state.width)
+        found = topic_entries(context, topic, topic.partitions[0].state.width)
     elif resource.resource_type == BROKER:
         found = _broker_entries(context, name)
         if load.NAME in (asked or ()) and name == str(context.node_id) and version >= load.SINCE_VERSION:
