@@ -20,7 +20,7 @@ from penstock.cluster.image import BrokerRecord, DeletedTopic, Image
 from penstock.cluster.placement import extend, place
 from penstock.cluster.watcher import Watcher
 from penstock.engine.catalogue import NewTopic
-from penstock.engine.coordination.internal_topics import SETTINGS
+from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS, SETTINGS
 from penstock.engine.internal_settings import altered_settings, topic_config
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.engine.topics import MAX_PARTITIONS, Topic, TopicRecord, Topics, check_count, check_name, check_own
@@ -191,14 +191,25 @@ class ClusterCatalogue:
                 chosen[index] = extend(members, absent, wanted, load, racks)
                 load.update(chosen[index][len(members) :])
             load.subtract(member for members in chosen for member in members if member in absent)
-        load.update(member for members in chosen for member in members)
-        for member in sorted({member for members in chosen for member in members}):
-            if load[member] > MAX_PARTITIONS:
+        if name not in INTERNAL_TOPICS:
+            self._check_limit(name, chosen)
+        return [_new_partition(members, live) for members in chosen]
+
+    def _check_limit(self, name: str, chosen: Sequence[Sequence[int]]) -> None:
+        new = Counter(member for members in chosen for member in members)
+        there = Counter(
+            member
+            for topic, _, state in self._image.partitions()
+            if topic.name not in INTERNAL_TOPICS
+            for member in state.replicas
+        )
+        for member in sorted(new):
+            if there[member] + new[member] > MAX_PARTITIONS:
                 raise PenstockError(
                     Code.LIMIT_EXCEEDED,
-                    f"{name!r} with {count} new partitions would pass the limit of {MAX_PARTITIONS} on broker {member}",
+                    f"{name!r} with {len(chosen)} new partitions would pass the limit of {MAX_PARTITIONS} "
+                    f"on broker {member}",
                 )
-        return [_new_partition(members, live) for members in chosen]
 
     def _absent(self, cordoned: Collection[int]) -> dict[int, str | None]:
         """Brokers that are down now, with their racks: a topic that is made meanwhile has replicas there as well."""

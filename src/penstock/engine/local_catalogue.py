@@ -17,7 +17,7 @@ from uuid import UUID
 import orjson
 
 from penstock.engine.catalogue import NewTopic
-from penstock.engine.coordination.internal_topics import SETTINGS
+from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS, SETTINGS
 from penstock.engine.internal_settings import altered_settings, topic_config
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import alone
@@ -341,7 +341,9 @@ class LocalCatalogue:
 
     def _check_count(self, name: str, count: int, before: int) -> None:
         check_count(name, count, before)
-        if self._topics.partition_count + count - before > MAX_PARTITIONS:
+        if name in INTERNAL_TOPICS:
+            return
+        if self._topics.counted_partitions + count - before > MAX_PARTITIONS:
             raise PenstockError(
                 Code.LIMIT_EXCEEDED,
                 f"{name!r} with {count} partitions would pass this broker's limit of {MAX_PARTITIONS}",

@@ -18,7 +18,7 @@ CREATING = "creating/"
 REMOVING = "removing/"
 GROWING = "growing/"
 MAX_PARTITIONS = 10_000
-"""Of one broker."""
+"""Of one broker. The broker's own topics do not count and are never refused: without them nobody gets a group."""
 MAX_TOPIC_PARTITIONS = 10_000
 
 
@@ -96,6 +96,11 @@ class Topics:
     @property
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self._by_name.values())
+
+    @property
+    def counted_partitions(self) -> int:
+        """Those that count towards `MAX_PARTITIONS`."""
+        return sum(len(topic.partitions) for name, topic in self._by_name.items() if name not in INTERNAL_TOPICS)
 
     def add(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic

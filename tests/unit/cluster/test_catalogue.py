@@ -236,6 +236,8 @@ def test_a_broker_takes_so_many_replicas_and_no_more(monkeypatch: pytest.MonkeyP
         assert (await refused(broker.catalogue.create_partitions(small, 4))).code is Code.LIMIT_EXCEEDED
         await broker.catalogue.create_partitions(small, 3)
         assert (await refused(broker.catalogue.create_topic(NewTopic("u", 1, 1)))).code is Code.LIMIT_EXCEEDED
+        own = await broker.catalogue.internal_topic(OFFSETS_TOPIC)  # or nobody gets a group
+        assert len(own.partitions) == 4
 
     monkeypatch.setattr("penstock.cluster.catalogue.MAX_PARTITIONS", 20)
     run_virtual(main, 1)

@@ -19,6 +19,7 @@ from tests.simulated_broker import (
 )
 from tests.unit.engine.test_engine import Machine, some_records, values
 
+from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.engine.topics import GROWING, MAX_PARTITIONS
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.records.batch import decode_header
@@ -78,6 +79,19 @@ async def test_growth_that_cannot_be() -> None:
         assert len(topic.partitions) == 3
         await broker.engine.delete_topic(topic)
         assert (await refused(broker.engine.create_partitions(topic, 9))).code is Code.UNKNOWN_TOPIC
+
+
+@virtual
+async def test_topics_that_fill_the_broker_leave_room_for_its_own() -> None:
+    machine = Machine()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.engine.local_catalogue.MAX_PARTITIONS", 8)
+        async with running(machine.broker()) as broker:
+            await broker.engine.create_topic("big", 7)
+            for name in sorted(INTERNAL_TOPICS):
+                assert (await broker.engine.internal_topic(name)).partitions
+            assert (await refused(broker.engine.create_topic("t", 2))).code is Code.LIMIT_EXCEEDED
+            await broker.engine.create_topic("t", 1)  # theirs do not count
 
 
 @virtual
