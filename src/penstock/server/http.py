@@ -1,7 +1,9 @@
 """Health and metrics over HTTP: a Starlette app, and uvicorn serving it inside the broker's own event loop.
 
 uvicorn limits neither how long a request may take to arrive nor how large its head may grow, and would
-otherwise let a peer that sends one byte a minute hold a connection for ever; `GuardedHttp` adds both.
+otherwise let a peer that sends one byte a minute hold a connection for ever; `GuardedHttp` adds both. When there are
+too many connections the one that has not asked for longest makes room: a probe is answered while others flood the
+door, also from its own address, for it needs milliseconds and they must come by the hundred to push it out.
 """
 
 import asyncio
@@ -9,6 +11,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -17,13 +20,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from penstock import __version__
 from penstock.errors import StartupError
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import Stats
 
-MAX_CONNECTIONS = 512  # from here on requests are answered 503
+MAX_CONNECTIONS = 512
+MAX_PIPELINED = 32  # requests of one connection that wait for the answer to an earlier one
 REQUEST_DEADLINE_S = 30.0  # from its first byte, or the connection's start, to its last
 MAX_HEAD_BYTES = 64 * 1024
 KEEP_ALIVE_S = 15
@@ -111,12 +116,20 @@ class _Counted:
                 cell.errors += 1
 
 
+class _Crowd(ServerState):
+    """What the connections of one door share. The one that has not asked for longest comes first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_last_request: dict[GuardedHttp, None] = {}
+
+
 class GuardedHttp(HttpToolsProtocol):
     """uvicorn's HTTP/1.1 with a deadline on each request's arrival, a cap on its head and on connections."""
 
     request_deadline_s = REQUEST_DEADLINE_S
     max_head_bytes = MAX_HEAD_BYTES
-    max_connections = 2 * MAX_CONNECTIONS
+    max_connections = MAX_CONNECTIONS
 
     _deadline: asyncio.TimerHandle | None = None
     _in_head = True
@@ -124,13 +137,17 @@ class GuardedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.max_connections:
-            transport.abort()
-            return
+        order = self._order
+        order[self] = None
+        if len(order) > self.max_connections:
+            oldest = next(iter(order))
+            del order[oldest]
+            oldest.transport.abort()
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._order.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -149,11 +166,26 @@ class GuardedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._head_bytes = 0
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self.transport.abort()
+            raise ValueError("too many requests at once")  # ends the parsing of what has arrived
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._disarm()
+        order = self._order
+        if order.pop(self, self) is None:
+            order[self] = None
         super().on_message_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():  # closing would wait for a peer that does not read
+            self.transport.abort()
+        super().timeout_keep_alive_handler()
+
+    @property
+    def _order(self) -> "dict[GuardedHttp, None]":
+        return cast(_Crowd, self.server_state).by_last_request
 
     def _arm(self) -> None:
         self._deadline = self.loop.call_later(self.request_deadline_s, self._too_slow)
@@ -171,6 +203,7 @@ class GuardedHttp(HttpToolsProtocol):
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
+        self.server_state = _Crowd()
         self.accepting = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -221,7 +254,6 @@ class HttpDoor:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=STOP_GRACE_S,
         )

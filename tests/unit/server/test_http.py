@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import resource
 import signal
 import socket
 from collections.abc import AsyncIterator
@@ -186,16 +187,66 @@ async def test_the_deadline_counts_for_each_request_of_a_connection(
     await door.stop()
 
 
-async def test_connections_are_capped(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+ASK = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def test_when_it_is_crowded_who_has_not_asked_for_longest_makes_room(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(GuardedHttp, "max_connections", 2)
-    held = [await asyncio.open_connection(*site.door.address) for _ in range(2)]
-    for _, writer in held:
-        writer.write(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
-    for reader, _ in held:
-        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200 ")
-    assert await site.talk(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n") == b""
-    for _, writer in held:
+    async with asyncio.timeout(DEADLINE_S):
+        first = await asyncio.open_connection(*site.door.address)
+        first[1].write(ASK)
+        await first[0].readuntil(b"}")
+        slow = await asyncio.open_connection(*site.door.address)
+        slow[1].write(ASK[:-1])
+        first[1].write(ASK)
+        await first[0].readuntil(b"}")
+        third = await asyncio.open_connection(*site.door.address)
+        third[1].write(ASK)
+        assert (await third[0].readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
+        with contextlib.suppress(ConnectionResetError):
+            assert await slow[0].read() == b""
+        first[1].write(ASK)
+        assert (await first[0].readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
+    for _, writer in (first, slow, third):
         writer.close()
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1", "127.0.0.2"])
+async def test_a_probe_is_answered_in_a_flood_of_slow_requests(site: Site, peer: str) -> None:
+    flood, soft = 1200, resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = flood + http.MAX_CONNECTIONS + 200
+    if soft[0] < needed:
+        if 0 <= soft[1] < needed:
+            pytest.skip(f"needs {needed} descriptors, {soft[1]} are allowed")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, soft[1]))
+    held = []
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            for at in range(flood):
+                sock = socket.socket()
+                held.append(sock)
+                sock.setblocking(False)
+                sock.bind((peer, 0))
+                await asyncio.get_running_loop().sock_connect(sock, site.door.address)
+                with contextlib.suppress(ConnectionError):
+                    sock.send(b"GET /health/live HTTP/1.1\r\nx: ")
+                if at % 200 == 199:
+                    assert (await site.get("/health/live")).status_code == 200
+            assert (await site.get("/metrics")).status_code == 200
+        assert site.door._server is not None
+        assert len(site.door._server.server_state.connections) <= http.MAX_CONNECTIONS + 1
+    finally:
+        for sock in held:
+            sock.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, soft)
+
+
+async def test_requests_that_nobody_reads_the_answers_of_do_not_pile_up(site: Site) -> None:
+    answers = await site.talk(ASK * (http.MAX_PIPELINED + 2))  # all in one piece, before the first is answered
+    assert answers.count(b"200 OK") == 0
+    assert (await site.talk(ASK * 5 + ASK[:-2] + b"Connection: close\r\n\r\n")).count(b"200 OK") == 6
 
 
 async def stop_with_peers(site: Site) -> None:
