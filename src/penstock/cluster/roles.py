@@ -82,6 +82,8 @@ class Roles:
         self._followed: dict[Partition, Following] = {}
         self._reported: dict[Partition, End] = {}
         self._damaged: dict[Partition, None] = {}
+        self._leaving: set[Partition] = set()
+        """Replicas that are none any more, and whose files are to go."""
         self._giving: dict[Partition, None] = {}
         self._given_at: dict[Partition, float] = {}
         self._raised: set[Partition] = set()
@@ -520,14 +522,16 @@ class Roles:
 
     async def _drop_if_safe(self, partition: Partition, state: PartitionState) -> None:
         """Remove a replica that is none any more, if all who hold the partition now are in sync."""
-        holds = partition.log is not None or partition in self._damaged
+        holds = partition.log is not None or partition in self._damaged or partition in self._leaving
         if not holds or state.leader not in self._image.live() or set(state.isr) != set(state.replicas):
             return
         gone = PenstockError(Code.NOT_LEADER, f"{partition.name} has moved to brokers {list(state.replicas)}")
         await self._engine.replicas.close(partition, gone)
         partition.hold_nothing()
         self._damaged.pop(partition, None)
+        self._leaving.add(partition)  # until it is done: a shortage may be in the way
         await self._disk.run(self._directory.remove_partition, partition.topic, partition.topic_id, partition.index)
+        self._leaving.discard(partition)
         await self._engine.replicas.empty_removed()
         log_.info("removes a replica that has moved away", partition=partition.name, to=list(state.replicas))
         if (partition.topic_id, partition.index) in self.set_aside:
@@ -583,9 +587,9 @@ class Roles:
 
     async def _drop_set_aside(self, partition: Partition) -> None:
         """All who hold the partition are in sync: what is left of a damaged replica is not needed any more."""
+        await self._disk.run(self._directory.drop_set_aside, partition.topic_id, partition.index)
         self.set_aside.discard((partition.topic_id, partition.index))
         self._engine.stats.mended_replicas += 1
-        await self._disk.run(self._directory.drop_set_aside, partition.topic_id, partition.index)
         await self._engine.replicas.empty_removed()
         log_.info("a damaged replica is not needed any more", partition=partition.name)
 
@@ -605,6 +609,7 @@ class Roles:
                 self._reported.pop(partition, None)
                 self._given_at.pop(partition, None)
                 self._raised.discard(partition)
+                self._leaving.discard(partition)
             await self._engine.groups.topic_deleted(topic.name)
 
     async def _remove(self, topic_id: UUID, deleted: DeletedTopic) -> None:

@@ -4,6 +4,7 @@ Owns: the verbs every protocol calls. Never imports protocols, net or server, an
 
 engine.py        start, stop, the verbs
 catalogue.py     how topics come to be, change and go; local_catalogue.py  on a broker of its own
+unfinished.py    what a shortage kept from being taken away
 replicas.py      the logs of this broker's replicas: made, opened, shortened, closed
 partition_state.py  who holds, follows and leads a partition, in which epoch
 leadership.py    what a leader knows of its followers

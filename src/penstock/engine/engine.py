@@ -53,6 +53,7 @@ class Engine:
         compaction_bytes_per_second: what that may read and write; 0 is no limit.
         scrub_s: how often sealed segments are read again to look for rot, at so many bytes a second.
         node_id: which broker this is.
+        segment_files: kept open because they were read.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Engine:
         scrub_s: float = 24 * 3600.0,
         scrub_bytes_per_second: int = 16 << 20,
         node_id: int = 1,
+        segment_files: int = 4096,
     ) -> None:
         self._disk = disk
         self.clock = clock
@@ -90,7 +92,7 @@ class Engine:
         self.cluster_id = ""
         self._tasks = Tasks(fail)
         self.committer = Committer(disk, clock, stats, fail)
-        shelf = Shelf(disk, clock, stats, FilePool(disk), self.committer, self._tasks, fail)
+        shelf = Shelf(disk, clock, stats, FilePool(disk, segment_files), self.committer, self._tasks, fail)
         self._upkeep = Upkeep(shelf)
         self.replicas = Replicas(shelf, self._upkeep, directory, self.topics, upkeep_ms)
         self.opener = Opener(disk, self._tasks)

@@ -3,8 +3,8 @@ strike anywhere.
 
 A topic is created, or grows, as: intent in the metadata store, directories, then one transaction that replaces the
 intent by the topic. It is deleted as: one transaction that replaces the topic by an intent, then the directories.
-Start-up finishes whatever intent it finds. So a directory without a topic or an intent means that metadata was lost,
-and the broker refuses to start rather than guess.
+Start-up finishes whatever intent it finds, and so does `unfinished` where a shortage was in the way. So a directory
+without a topic or an intent means that metadata was lost, and the broker refuses to start rather than guess.
 """
 
 import asyncio
@@ -35,6 +35,7 @@ from penstock.engine.topics import (
     check_name,
     check_own,
 )
+from penstock.engine.unfinished import Unfinished
 from penstock.errors import Code, PenstockError
 from penstock.ports.clock import Clock
 from penstock.ports.disk import Disk, is_shortage
@@ -90,6 +91,7 @@ class LocalCatalogue:
         self._node_id = node_id
         self._deleted = deleted
         self._changing = asyncio.Lock()
+        self._unfinished = Unfinished(store, disk, tasks, self._changing, fail)
         self._stopping = False
 
     # --- life
@@ -158,10 +160,11 @@ class LocalCatalogue:
                     used = await self._disk.run(self._directory.with_records, left)
                     if used:
                         raise self._directory.metadata_lost(used)
-                if left and prefix == GROWING:
+                if prefix == GROWING:
                     await self._disk.run(self._directory.remove_partitions, topic, topic_id, first)
                 elif left:
                     await self._disk.run(self._directory.remove_topic, topic, topic_id)
+                await self._disk.run(self._directory.sync_removals)  # what another run took out of sight, too
                 await self._store.transact(delete=[entry.key])
         await self._disk.run(self._directory.empty_removed)
 
@@ -208,6 +211,7 @@ class LocalCatalogue:
             topic = Topic(new.name, record.topic_id, topic_config(new.name, record.settings, self._defaults), [])
             if validate_only:
                 return topic
+            await self._unfinished.finish(new.name)
             intent = orjson.dumps({"topic": new.name, "id": str(record.topic_id)})
             await self._store.transact(put={f"{CREATING}{record.topic_id}": intent})
             try:
@@ -220,7 +224,7 @@ class LocalCatalogue:
             except (OSError, PenstockError) as error:
                 remove = partial(self._directory.remove_topic, new.name, record.topic_id)
                 raise await self._undo(
-                    remove, f"{CREATING}{record.topic_id}", f"create topic {new.name!r}", error
+                    new.name, remove, f"{CREATING}{record.topic_id}", f"create topic {new.name!r}", error
                 ) from error
             self._use_partitions(topic, record, made)
             self._topics.add(topic)
@@ -271,6 +275,7 @@ class LocalCatalogue:
             if validate_only:
                 return
             record = replace(TopicRecord.decode(stored.value), partitions=count)
+            await self._unfinished.finish(topic.name)
             key = f"{GROWING}{topic.topic_id}"
             intent = orjson.dumps({"topic": topic.name, "id": str(topic.topic_id), "partitions": before})
             await self._store.transact(put={key: intent})
@@ -281,7 +286,7 @@ class LocalCatalogue:
                 )
             except (OSError, PenstockError) as error:
                 remove = partial(self._directory.remove_partitions, topic.name, topic.topic_id, before)
-                raise await self._undo(remove, key, f"add partitions to {topic.name!r}", error) from error
+                raise await self._undo(topic.name, remove, key, f"add partitions to {topic.name!r}", error) from error
             self._use_partitions(topic, record, made)
             self._topics.changed()
 
@@ -318,11 +323,12 @@ class LocalCatalogue:
             for partition in topic.partitions:
                 await self._replicas.close(partition, gone)
             try:
-                await self._disk.run(self._directory.remove_topic, topic.name, topic.topic_id)
+                await self._unfinished.remove(
+                    topic.name, partial(self._directory.remove_topic, topic.name, topic.topic_id), key
+                )
             except OSError as error:
                 self._fail(error)  # the name is in the way of the next topic; the next start finishes this
                 raise PenstockError(Code.STORAGE_FAILED, f"cannot remove topic {topic.name!r}: {error}") from error
-            await self._store.transact(delete=[key])
         await self._deleted(topic.name)
         self._tasks.spawn(self._replicas.empty_removed(), f"remove {topic.name}")
 
@@ -368,7 +374,7 @@ class LocalCatalogue:
             topic.partitions.append(partition)
 
     async def _undo(
-        self, remove: Callable[[], None], intent: str, what: str, error: OSError | PenstockError
+        self, topic: str, remove: Callable[[], None], intent: str, what: str, error: OSError | PenstockError
     ) -> PenstockError:
         """Take away what a creation made, so that nothing of it is found by the next one; the error to raise."""
         in_the_way = isinstance(error, OSError) and error.errno == errno.EEXIST  # then it is not ours to take away
@@ -376,9 +382,7 @@ class LocalCatalogue:
             self._fail(error)  # the store may have kept it or not: the next start knows
             return error
         try:
-            if not in_the_way:
-                await self._disk.run(remove)
-            await self._store.transact(delete=[intent])
+            await self._unfinished.remove(topic, _nothing if in_the_way else remove, intent)
         except (OSError, PenstockError) as second:
             self._fail(second)  # the next start will do it
         else:
@@ -390,6 +394,10 @@ class LocalCatalogue:
         if not in_the_way:
             self._fail(error)
         return PenstockError(Code.STORAGE_FAILED, f"cannot {what}: {error}")
+
+
+def _nothing() -> None:
+    return None
 
 
 def _next_epoch(record: TopicRecord) -> TopicRecord:

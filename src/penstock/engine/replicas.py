@@ -24,6 +24,7 @@ from penstock.storage.log.upkeep import Upkeep
 
 log_ = get_logger("engine")
 OPENED_AT_ONCE = 256
+_PAUSE_S = 1.0
 
 
 class Replicas:
@@ -34,6 +35,7 @@ class Replicas:
         self._topics = topics
         self.caretaker = Caretaker(upkeep, shelf.clock, self.open_logs, upkeep_ms)
         self._emptying = asyncio.Lock()
+        self._empties_later = False
         self._copies = count(1)
 
     def open_logs(self) -> list[tuple[Log, int]]:
@@ -217,5 +219,19 @@ class Replicas:
         partition.waiters.abandon(why)
 
     async def empty_removed(self) -> None:
+        """Delete what is out of sight; a moment later, if a shortage is in the way: nothing waits for it."""
         async with self._emptying:
-            await self._shelf.disk.run(self._directory.empty_removed)
+            try:
+                await self._shelf.disk.run(self._directory.empty_removed)
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                log_.limited("removed").error("removed logs are deleted later", error=str(error))
+                if not self._empties_later:
+                    self._empties_later = True
+                    self._shelf.tasks.spawn(self._empty_later(), "delete removed logs")
+
+    async def _empty_later(self) -> None:
+        await asyncio.sleep(_PAUSE_S)
+        self._empties_later = False
+        await self.empty_removed()

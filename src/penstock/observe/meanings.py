@@ -216,7 +216,9 @@ BROKER_GAUGES: tuple[Meaning, ...] = (
     Meaning("topics", "broker_topics", "Topics this broker knows; in a cluster, all there are."),
     Meaning("partitions", "broker_partitions", "Partitions of all topics this broker knows."),
     Meaning(
-        "connections_max", "broker_connections_max", "Client connections that may be open, limits.max_connections."
+        "connections_max",
+        "broker_connections_max",
+        "Client connections that may be open: limits.max_connections, or a quarter of the descriptors if that is less.",
     ),
     Meaning("segments", "storage_segments", "Segment files on disk."),
     Meaning("log_bytes", "storage_log_bytes", "Bytes of segment files on disk."),

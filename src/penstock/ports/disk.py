@@ -15,11 +15,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-_SHORTAGES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
+_SHORTAGES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether space or descriptors ran out: that passes, and says nothing against the disk. Anything else does."""
+    """Whether space, descriptors or memory ran out: that passes, and says nothing against the disk. All else does."""
     return error.errno in _SHORTAGES
 
 

@@ -8,6 +8,7 @@ config.py          what a broker can be told, typed, with its defaults
 config_table.py    every setting: how it is read, what is allowed, what it is for
 config_layers.py   where settings are read from: file, environment, flags, each value with its place
 config_loading.py  all of it together: defaults < file < environment < flags; errors name key, value and source
+descriptors.py     how the process's descriptors are shared out
 http.py    health and metrics over HTTP, in the broker's own event loop
 kafka_names.py  the settings under Kafka's names, for its tools
 system_clock.py  the clock port on this machine

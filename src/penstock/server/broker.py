@@ -27,6 +27,7 @@ from penstock.protocols.kafka.session import KafkaSession
 from penstock.server import kafka_names
 from penstock.server.config import Address, Config
 from penstock.server.config import Groups as GroupConfig
+from penstock.server.descriptors import descriptors_allowed, share_out
 from penstock.server.http import HttpDoor, create_app
 from penstock.server.survey import Survey
 from penstock.server.system_clock import SystemClock
@@ -57,6 +58,7 @@ class Broker:
         self._disk = LocalDisk()
         self._network = TcpNetwork()
         self._compactor = CompactionProcess()
+        self._descriptors = share_out(descriptors_allowed(), config.limits.max_connections)
         self._directory = DataDirectory(self._disk, str(config.data_dir))
         self._store: MetadataStore | None = None
         self._member: ClusterMember | None = None
@@ -103,13 +105,20 @@ class Broker:
         await self._disk.run(self._directory.open)
         exposition = Exposition(self.stats, self.gauges)
         app = create_app(not_ready=self._not_ready, summary=self._summary, scrape=exposition.render, stats=self.stats)
-        self._http = HttpDoor(*config.listeners.http, app)
+        self._http = HttpDoor(*config.listeners.http, app, self._descriptors.http_connections)
         await self._http.start()
         if config.cluster.store:
             from penstock.server.cluster import ClusterMember  # a broker on its own needs none of it
 
             self._member = ClusterMember(
-                config, self._network, self._clock, self._disk, self._directory, self._fail, _LEAVE_S
+                config,
+                self._network,
+                self._clock,
+                self._disk,
+                self._directory,
+                self._fail,
+                _LEAVE_S,
+                self._descriptors.broker_connections,
             )
         self._store = await (self._open_store() if self._member is None else self._member.open_store())
         self._engine = Engine(
@@ -133,6 +142,7 @@ class Broker:
                 timeout_ms=config.transactions.max_timeout_ms, expiration_ms=config.transactions.id_expiration_ms
             ),
             node_id=config.node.id,
+            segment_files=self._descriptors.segment_files,
         )
         context = self._make_context(self._engine)
         try:
@@ -187,10 +197,17 @@ class Broker:
         limits = Limits(
             frame_bytes=config.limits.max_request_bytes,
             in_flight=config.limits.max_in_flight_requests,
-            connections=config.limits.max_connections,
+            connections=self._descriptors.connections,
             receive_bytes=config.limits.max_receive_bytes,
             answer_bytes=config.limits.max_answer_bytes,
         )
+        if limits.connections < config.limits.max_connections:
+            self._log.info(
+                "descriptors are too few for limits.max_connections; raise their limit, or lower the setting",
+                descriptors=self._descriptors.allowed,
+                max_connections=config.limits.max_connections,
+                connections=limits.connections,
+            )
         loop = asyncio.get_running_loop()
         self._connections = Connections(limits, self.stats, self._clock, make_session, loop.call_soon)
         host, port = config.listeners.kafka
@@ -253,7 +270,7 @@ class Broker:
             "topics_flush_os": sum(topic.config.log.flush is Flush.OS for topic in engine.topics),
             "segments": sum(len(log.segments) for log in logs),
             "log_bytes": sum(log.size_bytes for log in logs),
-            "connections_max": self._config.limits.max_connections,
+            "connections_max": self._descriptors.connections,
         }
 
     async def _sweep(self) -> None:

@@ -50,9 +50,11 @@ class ClusterMember:
         directory: DataDirectory,
         fail: Callable[[BaseException], None],
         leave_s: float,
+        max_connections: int,
     ) -> None:
         self._config = config
         self._leave_s = leave_s
+        self._max_connections = max_connections
         self._cluster = config.cluster
         self._network = network
         self._clock = clock
@@ -166,7 +168,7 @@ class ClusterMember:
         def make_session(connection: Connection) -> KafkaSession:
             return KafkaSession(context, connection, self._clock, internal=True)
 
-        limits = Limits(frame_bytes=self._config.limits.max_request_bytes)
+        limits = Limits(frame_bytes=self._config.limits.max_request_bytes, connections=self._max_connections)
         loop = asyncio.get_running_loop()
         self._connections = Connections(limits, context.stats, self._clock, make_session, loop.call_soon)
         host, port = self._config.listeners.internal

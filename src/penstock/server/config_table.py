@@ -198,7 +198,7 @@ SETTINGS: tuple[Setting, ...] = (
         "limits.max_connections",
         _whole(1, 1_000_000),
         "a whole number from 1 to 1000000",
-        "client connections held at once",
+        "client connections held at once; a quarter of the process's descriptors if that is less",
     ),
     Setting(
         "limits.max_request_bytes",

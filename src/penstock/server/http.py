@@ -119,8 +119,9 @@ class _Counted:
 class _Crowd(ServerState):
     """What the connections of one door share. The one that has not asked for longest comes first."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         super().__init__()
+        self.most = most
         self.by_last_request: dict[GuardedHttp, None] = {}
 
 
@@ -129,7 +130,6 @@ class GuardedHttp(HttpToolsProtocol):
 
     request_deadline_s = REQUEST_DEADLINE_S
     max_head_bytes = MAX_HEAD_BYTES
-    max_connections = MAX_CONNECTIONS
 
     _deadline: asyncio.TimerHandle | None = None
     _in_head = True
@@ -137,9 +137,10 @@ class GuardedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        order = self._order
+        crowd = self._crowd
+        order = crowd.by_last_request
         order[self] = None
-        if len(order) > self.max_connections:
+        if len(order) > crowd.most:
             oldest = next(iter(order))
             del order[oldest]
             oldest.transport.abort()
@@ -147,7 +148,7 @@ class GuardedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
-        self._order.pop(self, None)
+        self._crowd.by_last_request.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -173,7 +174,7 @@ class GuardedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._disarm()
-        order = self._order
+        order = self._crowd.by_last_request
         if order.pop(self, self) is None:
             order[self] = None
         super().on_message_complete()
@@ -184,8 +185,8 @@ class GuardedHttp(HttpToolsProtocol):
         super().timeout_keep_alive_handler()
 
     @property
-    def _order(self) -> "dict[GuardedHttp, None]":
-        return cast(_Crowd, self.server_state).by_last_request
+    def _crowd(self) -> _Crowd:
+        return cast(_Crowd, self.server_state)
 
     def _arm(self) -> None:
         self._deadline = self.loop.call_later(self.request_deadline_s, self._too_slow)
@@ -201,9 +202,9 @@ class GuardedHttp(HttpToolsProtocol):
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, max_connections: int) -> None:
         super().__init__(config)
-        self.server_state = _Crowd()
+        self.server_state = _Crowd(max_connections)
         self.accepting = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -222,11 +223,13 @@ class HttpDoor:
         host: A name or address.
         port: 0 lets the system choose; `address` tells which after `start`.
         app: The ASGI app.
+        max_connections: Held at once.
     """
 
-    def __init__(self, host: str, port: int, app: ASGIApp) -> None:
+    def __init__(self, host: str, port: int, app: ASGIApp, max_connections: int = MAX_CONNECTIONS) -> None:
         self.address: tuple[str, int] = (host, port)
         self._app = app
+        self._max_connections = max_connections
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -257,7 +260,7 @@ class HttpDoor:
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=STOP_GRACE_S,
         )
-        self._server = server = _Server(config)
+        self._server = server = _Server(config, self._max_connections)
         self._task = asyncio.create_task(server.serve(sockets=[sock]), name="http-door")
         self._task.add_done_callback(self._ended)
         accepting = asyncio.create_task(server.accepting.wait())

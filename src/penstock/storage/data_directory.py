@@ -191,8 +191,12 @@ class DataDirectory:
         if self._disk.is_dir(source):
             self._disk.make_dirs(f"{self.path}/logs/{_REMOVED}")
             self._disk.rename(source, f"{self.path}/logs/{_REMOVED}/{topic_id}")
-            self._disk.sync_dir(f"{self.path}/logs")
-            self._disk.sync_dir(f"{self.path}/logs/{_REMOVED}")
+        # Also if it is out of sight already: an earlier attempt may have had no descriptor for this.
+        self._disk.sync_dir(f"{self.path}/logs")
+        self._disk.sync_dir(f"{self.path}/logs/{_REMOVED}")
+
+    def sync_removals(self) -> None:
+        self._disk.sync_dirs([f"{self.path}/logs", f"{self.path}/logs/{_REMOVED}"])
 
     def remove_owned(self, topic: str, topic_id: UUID) -> None:
         """Take the partitions of this very topic out of sight; another one may have its name by now."""
@@ -204,7 +208,6 @@ class DataDirectory:
     def remove_partitions(self, topic: str, topic_id: UUID, first: int) -> None:
         """Take a topic's partitions from `first` on out of sight; `empty_removed` deletes them."""
         parent = f"{self.path}/logs/{topic}"
-        moved = False
         for name in self._disk.list_dir(parent):
             if not name.isdigit() or int(name) < first:
                 continue
@@ -215,8 +218,7 @@ class DataDirectory:
             if owner is not None and owner.topic_id != topic_id:
                 continue
             self._remove(f"{parent}/{name}", f"{topic_id}-{name}")
-            moved = True
-        if moved:
+        if self._disk.is_dir(parent):  # or an earlier attempt had no descriptor for this
             self._disk.sync_dir(parent)
             self._disk.sync_dir(f"{self.path}/logs/{_REMOVED}")
 
@@ -235,10 +237,13 @@ class DataDirectory:
         damaged = f"{self.path}/logs/{_DAMAGED}"
         self._disk.make_dirs(damaged)
         name = f"{topic_id}-{partition}"
-        if self._disk.is_dir(f"{damaged}/{name}"):  # the one that took its place: what was acknowledged was not in it
-            self._remove(f"{self.path}/logs/{topic}/{partition}", name)
+        path = self.log_path(topic, partition)
+        if not self._disk.is_dir(path):
+            pass  # an earlier attempt had no descriptor to sync with
+        elif self._disk.is_dir(f"{damaged}/{name}"):  # the one that took its place: what was acknowledged was not in it
+            self._remove(path, name)
         else:
-            self._disk.rename(f"{self.path}/logs/{topic}/{partition}", f"{damaged}/{name}")
+            self._disk.rename(path, f"{damaged}/{name}")
         self._disk.sync_dirs([damaged, f"{self.path}/logs/{_REMOVED}", f"{self.path}/logs/{topic}"])
 
     def set_aside_before(self) -> set[tuple[UUID, int]]:
@@ -255,6 +260,7 @@ class DataDirectory:
         name = f"{topic_id}-{partition}"
         if self._disk.is_dir(f"{self.path}/logs/{_DAMAGED}/{name}"):
             self._remove(f"{self.path}/logs/{_DAMAGED}/{name}", name)
+        if self._disk.is_dir(f"{self.path}/logs/{_DAMAGED}"):
             self._disk.sync_dirs([f"{self.path}/logs/{_DAMAGED}", f"{self.path}/logs/{_REMOVED}"])
 
     def _remove(self, path: str, name: str) -> None:

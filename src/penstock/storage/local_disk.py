@@ -124,6 +124,8 @@ class LocalDisk:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._syncfs_devices: dict[int, bool] = {}
         self._devices_lock = threading.Lock()
+        self._spare_lock = threading.Lock()
+        self._spare = _open_directory("/")
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -163,11 +165,29 @@ class LocalDisk:
         shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        fd = _open_directory(path)
+        try:
+            fd = _open_directory(path)
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            self._sync_dir_with_the_spare(path)
+            return
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def _sync_dir_with_the_spare(self, path: str) -> None:
+        """A round that names a new segment ends the broker if it fails, so it does not for want of a descriptor."""
+        with self._spare_lock:
+            if self._spare >= 0:
+                os.close(self._spare)
+                self._spare = -1
+            fd = _open_directory(path)
+            try:
+                os.fsync(fd)
+            finally:
+                self._spare = fd  # any directory will do
 
     def sync_dirs(self, paths: Sequence[str]) -> None:
         one_per_device = {os.stat(path).st_dev: path for path in paths} if len(paths) >= _SYNCFS_FROM_FILES else {}
@@ -216,6 +236,9 @@ class LocalDisk:
         self._threads.shutdown(wait=True)
         self._first_thread.shutdown(wait=True)
         self._sync_threads.shutdown(wait=True)
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
 
     def _syncfs(self, fds: Sequence[int]) -> None:
         """Sync the file system of each descriptor, once."""

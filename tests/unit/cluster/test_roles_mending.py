@@ -1,6 +1,7 @@
 """Damaged replicas in a cluster of three, in virtual time: out of every set, made anew, and back in sync."""
 
 import asyncio
+import errno
 from contextlib import suppress
 from dataclasses import replace
 
@@ -22,6 +23,22 @@ async def test_rot_on_a_follower_makes_it_resign_in_a_new_epoch_before_it_is_mad
     assert (resigned.isr, resigned.leader) == ((1, 2), 1)
     assert resigned.leader_epoch == 1, "the leader may count how far the damaged replica was"
     await trial.until_mended(3)
+
+
+@pytest.mark.parametrize("operation", ["sync_dir", "open", "list_dir"])
+def test_a_replica_is_made_anew_although_descriptors_run_out_meanwhile(operation: str) -> None:
+    async def mend(trial: Trial) -> None:
+        await trial.until(lambda: len(trial.sealed(3)) >= 2)
+        disk = trial.cluster.disks[3]
+        disk.flip_byte(trial.sealed(3)[0], 200)
+        await trial.until(lambda: trial.states)
+        for when in (1, 3, 6, 9):
+            disk.fail(operation, errno.EMFILE, when=when, path_contains="~")
+        await trial.until_mended(3)
+        disk.clear_faults()
+        await trial.until(lambda: disk.list_dir(f"{DIRECTORY.partition('/logs/')[0]}/logs/~removed") == [])
+
+    play(mend)
 
 
 @trial

@@ -20,7 +20,7 @@ from tests.simulated_broker import (
 from tests.unit.engine.test_engine import Machine, some_records, values
 
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
-from penstock.engine.topics import GROWING, MAX_PARTITIONS
+from penstock.engine.topics import CREATING, GROWING, MAX_PARTITIONS, REMOVING
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.records.batch import decode_header
 from penstock.records.build import build_batch
@@ -118,6 +118,68 @@ async def test_a_full_disk_stays_harmless_when_the_client_tries_again() -> None:
             machine.disk.fail("write_at", errno.ENOSPC, path_contains="t/3/")
             assert (await refused(broker.engine.create_partitions(topic, 4))).code is Code.STORAGE_FULL
         await wait_for(lambda: machine.disk.list_dir("data/logs/~removed") == [])
+
+
+def run_out(machine: Machine, operation: str) -> None:
+    """Of descriptors, or of room for another name, until the faults are cleared."""
+    code = errno.ENOSPC if operation == "rename" else errno.EMFILE
+    machine.disk.fail(operation, code, path_contains="data/logs", times=1_000_000)
+
+
+@pytest.mark.parametrize("operation", ["open", "rename", "sync_dir"])
+def test_what_a_shortage_keeps_from_being_taken_away_goes_later(operation: str) -> None:
+    @virtual
+    async def life() -> None:
+        machine = Machine()
+        async with running(machine.broker()) as broker:
+            grown = await broker.engine.create_topic("grown", 1)
+            await some_records(broker, "grown")
+            await broker.engine.create_topic("gone", 2)
+            run_out(machine, operation)
+            for _ in range(2):
+                assert (await refused(broker.engine.create_topic("t", 2))).code is Code.STORAGE_FULL
+            assert (await refused(broker.engine.create_partitions(grown, 3))).code is Code.STORAGE_FULL
+            gone = broker.engine.topics.get("gone")
+            assert gone is not None
+            await broker.engine.delete_topic(gone)  # decided, and told so
+            error = await refused(broker.engine.create_topic("gone", 1))
+            assert error.code is Code.STORAGE_FULL
+            assert {topic.name for topic in broker.engine.topics} == {"grown"}
+            await some_records(broker, "grown")
+            machine.disk.clear_faults()
+            await broker.engine.create_topic("gone", 1)
+            await broker.engine.create_topic("t", 2)
+            await broker.engine.create_partitions(grown, 3)
+            assert [await machine.store.list(kind) for kind in (CREATING, GROWING, REMOVING)] == [[], [], []]
+            await some_records(broker, "t")
+        machine.disk = machine.disk.after_power_cut()
+        async with running(machine.broker()) as broker:
+            assert [len(topic.partitions) for topic in broker.engine.topics] == [1, 3, 2]
+            assert len(await values(broker, "grown")) == 10
+
+    life()
+
+
+@virtual
+async def test_what_a_shortage_left_goes_by_itself_or_at_the_next_start() -> None:
+    for waits in (True, False):
+        machine = Machine()
+        broker = machine.broker()
+        await broker.start()
+        topic = await broker.engine.create_topic("gone", 2)
+        run_out(machine, "sync_dir")
+        await refused(broker.engine.create_topic("t", 2))
+        await broker.engine.delete_topic(topic)
+        assert len(await machine.store.list(REMOVING)) == len(await machine.store.list(CREATING)) == 1
+        machine.disk.clear_faults()
+        if waits:
+            await asyncio.sleep(5)  # of virtual time
+            assert await machine.store.list(REMOVING) == await machine.store.list(CREATING) == []
+        await broker.engine.abandon()
+        machine.disk = machine.disk.after_power_cut()
+        async with running(machine.broker()) as again:
+            assert len(again.engine.topics) == 0
+            assert machine.disk.list_dir("data/logs") == ["~removed"]
 
 
 @virtual

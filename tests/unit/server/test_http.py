@@ -24,7 +24,7 @@ DEADLINE_S = 30
 class Site:
     """A door in front of an app whose answers the test changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_connections: int = http.MAX_CONNECTIONS) -> None:
         self.reasons: list[str] = []
         self.stats = Stats()
         exposition = Exposition(self.stats, lambda: {"topics": 5})
@@ -34,7 +34,7 @@ class Site:
             scrape=exposition.render,
             stats=self.stats,
         )
-        self.door = HttpDoor("127.0.0.1", 0, app)
+        self.door = HttpDoor("127.0.0.1", 0, app, max_connections)
 
     @property
     def url(self) -> str:
@@ -190,10 +190,9 @@ async def test_the_deadline_counts_for_each_request_of_a_connection(
 ASK = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-async def test_when_it_is_crowded_who_has_not_asked_for_longest_makes_room(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(GuardedHttp, "max_connections", 2)
+async def test_when_it_is_crowded_who_has_not_asked_for_longest_makes_room() -> None:
+    site = Site(max_connections=2)
+    await site.door.start()
     async with asyncio.timeout(DEADLINE_S):
         first = await asyncio.open_connection(*site.door.address)
         first[1].write(ASK)
@@ -211,6 +210,7 @@ async def test_when_it_is_crowded_who_has_not_asked_for_longest_makes_room(
         assert (await first[0].readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
     for _, writer in (first, slow, third):
         writer.close()
+    await site.door.stop()
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.0.0.2"])
