@@ -136,3 +136,7 @@ class PenstockError(Exception):
 
 class StartupError(Exception):
     """The broker cannot or must not start; the text names the thing and the way out."""
+
+
+class WrongSettings(StartupError):
+    """The same, and another try does not mend it: somebody has to change what the broker was told."""

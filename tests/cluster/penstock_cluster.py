@@ -42,8 +42,14 @@ class PenstockCluster(ClusterProcess):
         self.etcd = Etcd(directory, members=members, arguments=etcd_arguments)
         # Not a flag: a command line can be read by everybody on the machine.
         environment = {"PENSTOCK_CLUSTER_SECRET": secrets.token_hex(32)}
+        self._config = config
         nodes = [self._node(number, directory, config, environment) for number in range(1, brokers + 1)]
         super().__init__("penstock", nodes, beside=self.etcd.stop)
+
+    def stranger(self, number: int) -> Node:
+        """A broker with another secret. It is none of `nodes`: whoever starts it ends it."""
+        environment = {"PENSTOCK_CLUSTER_SECRET": secrets.token_hex(32)}
+        return self._node(number, self._directory, self._config, environment)
 
     def data_directory(self, broker_id: int) -> Path:
         return self._directory / f"data-{broker_id}"

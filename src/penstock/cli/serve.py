@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from penstock import __version__
-from penstock.errors import StartupError
+from penstock.errors import StartupError, WrongSettings
 from penstock.observe import logs
 from penstock.observe.stall import StallMonitor
 from penstock.observe.stats import Stats
@@ -129,7 +129,7 @@ async def _serve(make_broker: "Callable[[], Broker]", config: Config, stats: Sta
     except StartupError as error:
         logs.flush()
         _say(error)
-        _leave(EXIT_FAILED)
+        _leave(EXIT_REFUSED if isinstance(error, WrongSettings) else EXIT_FAILED)
     except Exception as error:  # noqa: BLE001 - the last place that can still say why
         log.critical("broker could not start", error=error)
         _leave(EXIT_FAILED)

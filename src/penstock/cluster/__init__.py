@@ -8,6 +8,7 @@ metadata/       the metadata port on real stores
 image.py        the cluster as this broker knows it
 watcher.py      keeps the image by watching and looking again
 member_file.py  which cluster a data directory belongs to, and the newest revision it has seen
+secret.py       the cluster's secret as the store knows it
 membership.py   this broker's incarnation, lease and registration
 election.py     who leads, by which rules
 placement.py    which brokers hold a new partition

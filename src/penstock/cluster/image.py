@@ -156,6 +156,8 @@ class Image:
         self.deleted: dict[UUID, DeletedTopic] = {}
         self.controller: ControllerRecord | None = None
         self.ends: dict[tuple[UUID, int], dict[int, End]] = {}
+        self.verifier: bytes | None = None
+        """What is under `secret`."""
         self.configs: dict[int | None, Mapping[str, str]] = {}
         """Settings changed at run time, by broker; under None those of all brokers."""
         self._at: dict[str, int] = {}
@@ -212,6 +214,8 @@ class Image:
             self._apply_end(key, value)
         elif key == keys.CONTROLLER:
             self.controller = None if value is None else ControllerRecord.decode(value, revision)
+        elif key == keys.SECRET:
+            self.verifier = value
         else:
             self._apply_broker(key, value, revision)
         return True

@@ -1,6 +1,7 @@
 """Every key that is kept in the metadata store, and what is under it.
 
 cluster                     which cluster this is
+secret                      by what the cluster's secret is known, without telling it; none where certificates will do
 topics/{name}               a topic: its id, partitions and settings; that the key is there makes the topic exist
 partitions/{topic id}/{n}   a partition: who holds, follows and leads it, in which epoch; written before its topic
 deleted/{topic id}          a topic that is gone, and the brokers that may still have files of it
@@ -22,6 +23,7 @@ from penstock.engine.topics import TOPICS
 
 __all__ = ["TOPICS"]
 CLUSTER = "cluster"
+SECRET = "secret"  # noqa: S105 - the name of a key
 PARTITIONS = "partitions/"
 DELETED = "deleted/"
 BROKERS = "brokers/"

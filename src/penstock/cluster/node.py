@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import orjson
 
@@ -27,9 +28,11 @@ from penstock.cluster.replication.source import Source
 from penstock.cluster.replication.throttle import Throttle
 from penstock.cluster.replication.watermarks import save_watermarks, watermark_key
 from penstock.cluster.roles import Roles
+from penstock.cluster.secret import ClusterSecret, SecretCheck
 from penstock.cluster.watcher import Watcher
 from penstock.engine.engine import Engine
 from penstock.engine.internal_settings import topic_config
+from penstock.errors import WrongSettings
 from penstock.observe.logs import get_logger
 from penstock.ports.clock import Clock
 from penstock.ports.disk import Disk, is_shortage
@@ -39,9 +42,11 @@ from penstock.storage.data_directory import DataDirectory
 from penstock.storage.log.options import Flush
 from penstock.tasks import Tasks
 
+T = TypeVar("T")
 log_ = get_logger("cluster")
 _RETRY_S = 0.5
 _REFUSALS, _REFUSED_EVERY_S = 2, 0.05
+_GRACE_S = 2.0
 _REMEMBERED_S = 60.0
 """How long clients are told where a broker was that has gone."""
 
@@ -57,9 +62,14 @@ class NodeSettings:
     default_partitions: int = 6
     internal_partitions: int = 16
     accept_older_store: bool = False
+    accept_new_secret: bool = False
     store_name: str = "the metadata store"
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     following: FollowingSettings = field(default_factory=FollowingSettings)
+
+
+async def _cannot_tell(_: BrokerRecord) -> None:
+    return None
 
 
 class ClusterNode:
@@ -68,6 +78,8 @@ class ClusterNode:
     connect: a connection to another broker.
     probe: whether somebody listens at a host and port.
     refuses: whether a host says that nobody does.
+    secret: what this broker proves itself by; None: by certificates alone.
+    recognises: whether another broker takes this one for one of its cluster; None if that cannot be told.
     """
 
     def __init__(
@@ -84,6 +96,8 @@ class ClusterNode:
         probe: Callable[[str, int], Awaitable[bool]],
         refuses: Callable[[str, int], Awaitable[bool]],
         fail: Callable[[BaseException], None],
+        secret: ClusterSecret | None = None,
+        recognises: Callable[[BrokerRecord], Awaitable[bool | None]] = _cannot_tell,
         settings: NodeSettings | None = None,
     ) -> None:
         self._engine = engine
@@ -102,6 +116,18 @@ class ClusterNode:
         self._tasks = Tasks(fail)
         self._followings: dict[int, tuple[BrokerRecord, Following, asyncio.Task[None]]] = {}
         self._clean_incarnation: int | None = None
+        self._secret = secret
+        self._check_secret = SecretCheck(
+            secret,
+            store,
+            settings.store_name,
+            me.broker_id,
+            clock,
+            randomness,
+            recognises,
+            settings.accept_new_secret,
+            patience_s=settings.lease_s + _GRACE_S,
+        )
         self.image = Image()
         self.watcher = Watcher(
             store, self.image, clock, self._refuse_store, settings.relist_s, name=settings.store_name
@@ -199,7 +225,8 @@ class ClusterNode:
         remembered = await self._file.load()
         self.watcher.remember(remembered)
         await self.watcher.start()
-        cluster_id = await self._cluster_id()
+        cluster_id = await self._answered(self._cluster_id)
+        await self._answered(self._check_secret.run)
         await self._file.join(cluster_id, self.image.revision)
         clean = await self._disk.run(self._directory.read_clean_mark)
         self._clean_incarnation = (clean or {}).pop("", None)
@@ -219,11 +246,22 @@ class ClusterNode:
                 await self._store.transact(expect={keys.CLUSTER: 0}, put={keys.CLUSTER: made})
             except MetadataConflict:
                 continue  # another broker was quicker
+
+    async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await ask()
             except MetadataUnavailable as error:
                 log_.limited("store").warning("waits for the metadata store", error=str(error))
                 await asyncio.sleep(_RETRY_S)
 
     # --- while it runs
+
+    def _compare_secret(self) -> None:
+        """The verifier was replaced while this broker runs: whoever has the old secret cannot go on."""
+        stored = self.image.verifier
+        if self._secret is not None and stored is not None and not self._secret.fits(stored):
+            self._fail(WrongSettings("the secret of the cluster was changed, and this broker has the old one"))
 
     def _refuse_store(self, older: BaseException) -> None:
         """The store went back: stop, and remember how far it was, or the next start would take it for good."""
@@ -266,6 +304,8 @@ class ClusterNode:
                 asyncio.get_running_loop().call_later(_REMEMBERED_S, self._forget_departed, broker)
         if keys.CONTROLLER in changed and self._is_named_controller():
             self._engine.stats.controller_terms += 1
+        if keys.SECRET in changed:
+            self._compare_secret()
         self.roles.changed(changed)
         self.controller.wake()
 

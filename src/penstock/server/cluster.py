@@ -11,6 +11,7 @@ from penstock.cluster.image import BrokerRecord
 from penstock.cluster.metadata.etcd import EtcdStore, Tls
 from penstock.cluster.metadata.etcd_member import EtcdMember, directory_in, parse_members, url_of
 from penstock.cluster.node import ClusterNode, NodeSettings
+from penstock.cluster.secret import ClusterSecret
 from penstock.cluster.term import ControllerSettings
 from penstock.engine.engine import Engine
 from penstock.engine.producer_ids import ProducerIds
@@ -137,6 +138,8 @@ class ClusterMember:
             probe=peers.probe,
             refuses=peers.refuses,
             fail=self._fail,
+            secret=ClusterSecret(self._identity.store_key) if self._identity is not None else None,
+            recognises=peers.recognises,
             settings=NodeSettings(
                 lease_s=cluster.lease_s,
                 replica_lag_s=cluster.replica_lag_ms / 1000,
@@ -145,6 +148,7 @@ class ClusterMember:
                 default_partitions=config.defaults.partitions,
                 internal_partitions=config.topics.internal_partitions,
                 accept_older_store=cluster.accept_older_store,
+                accept_new_secret=cluster.accept_new_secret,
                 store_name=self._store_url,
                 controller=ControllerSettings(preferred_after_s=cluster.preferred_leader_s),
             ),

@@ -77,6 +77,7 @@ class Cluster:
     replica_lag_ms: int = 10_000
     preferred_leader_s: int = 60
     accept_older_store: bool = False
+    accept_new_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)

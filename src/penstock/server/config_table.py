@@ -186,6 +186,12 @@ SETTINGS: tuple[Setting, ...] = (
         "true or false",
         "go on although the metadata store is older than this broker remembers: changes since then are lost",
     ),
+    Setting(
+        "cluster.accept_new_secret",
+        _parse_bool,
+        "true or false",
+        "the cluster has this broker's secret from now on; only when no broker with the old one runs",
+    ),
     Setting("topics.auto_create", _parse_bool, "true or false", "create a topic when a client first asks for it"),
     Setting(
         "topics.internal_partitions",

@@ -84,6 +84,7 @@ def test_every_setting_is_reachable_from_every_layer(tmp_path: Path) -> None:
         "cluster.replica_lag_ms": "5000",
         "cluster.preferred_leader_s": "7",
         "cluster.accept_older_store": "true",
+        "cluster.accept_new_secret": "true",
         "topics.auto_create": "false",
         "defaults.topic.partitions": "9",
         "limits.max_connections": "10",

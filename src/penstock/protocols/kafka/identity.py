@@ -9,6 +9,7 @@ can therefore be the fewest that `scramp` allows, and a connection costs a milli
 """
 
 import hashlib
+import hmac
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
@@ -16,6 +17,7 @@ from typing import Any, Final
 MECHANISM: Final = "SCRAM-SHA-256"
 _STRETCH_ROUNDS: Final = 100_000
 _STRETCH_SALT: Final = b"penstock cluster secret"
+_STORE_LABEL: Final = b"penstock metadata store"
 _SCRAM_ROUNDS: Final = 4096
 _LONGEST_MESSAGE: Final = 4096
 _LONGEST_NAME: Final = 100
@@ -47,6 +49,11 @@ class Identity:
 
     def __repr__(self) -> str:
         return f"Identity(name={self.name!r})"
+
+    @property
+    def store_key(self) -> bytes:
+        """Another key of the same secret, for what brokers prove in the metadata store."""
+        return hmac.digest(bytes.fromhex(self._key), _STORE_LABEL, hashlib.sha256)
 
     def make_login(self) -> "Login":
         """For one connection that somebody made to us."""

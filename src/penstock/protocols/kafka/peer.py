@@ -39,11 +39,13 @@ class PeerGone(Exception):
 
     Attributes:
         refused: whether the peer's host answered that nobody listens there: its process is gone.
+        stranger: whether one of the two does not take the other for a broker of its cluster.
     """
 
-    def __init__(self, message: str, *, refused: bool = False) -> None:
+    def __init__(self, message: str, *, refused: bool = False, stranger: bool = False) -> None:
         super().__init__(message)
         self.refused = refused
+        self.stranger = stranger
 
 
 class _Waiting(NamedTuple):
@@ -235,6 +237,11 @@ class Peer:
         link = self._link or await self._reach()
         return await link.call(api, version, fields, self._timeout_s if timeout_s is None else timeout_s)
 
+    async def connect(self) -> None:
+        """Have a connection, with all its handshakes. Raises `PeerGone`."""
+        if self._link is None:
+            await self._reach()
+
     def close(self) -> None:
         """Give up what is under way, for good."""
         self._closed = True
@@ -295,7 +302,8 @@ class Peer:
         if isinstance(error, PeerGone):
             return PeerGone(str(error))
         if isinstance(error, NotProven):
-            return PeerGone(f"{self.name} is not of this cluster: {error}; all brokers need the same secret")
+            text = f"{self.name} is not of this cluster: {error}; all brokers need the same secret"
+            return PeerGone(text, stranger=True)
         if isinstance(error, TimeoutError):
             return PeerGone(f"{self.name} could not be reached in {self._connect_timeout_s:g} s")
         return PeerGone(f"cannot connect to {self.name}: {error}", refused=refused)

@@ -10,7 +10,7 @@ from penstock.ports.clock import Clock
 from penstock.ports.network import Network, Transport
 from penstock.protocols.kafka.broker_source import BrokerSource
 from penstock.protocols.kafka.identity import Identity
-from penstock.protocols.kafka.peer import Peer
+from penstock.protocols.kafka.peer import Peer, PeerGone
 
 if TYPE_CHECKING:
     import ssl
@@ -76,6 +76,17 @@ class Peers:
             tls=self._tls,
             client_id=f"broker-{self._node_id}",
         )
+
+    async def recognises(self, broker: BrokerRecord) -> bool | None:
+        """Whether a broker takes this one for one of its cluster; None if that cannot be told now."""
+        peer = self._connect(broker)
+        try:
+            await peer.connect()
+        except PeerGone as gone:
+            return False if gone.stranger else None
+        finally:
+            peer.close()
+        return True
 
     async def probe(self, host: str, port: int) -> bool:
         """Whether somebody listens there."""
