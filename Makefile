@@ -80,7 +80,7 @@ chaos-cluster: setup ## leaders and coordinators of a real cluster die again and
 chaos: setup ## the fault matrix: a real cluster in network namespaces, every fault (CELLS); writes docs/reliability-matrix.md
 	@$(BIN)/python -m tests.matrix --cells $${CELLS:-all}; code=$$?; $(BIN)/python -m tests.matrix --report && exit $$code
 
-upgrade: setup ## three brokers of an older version (OLD, as git knows it) to this one and back, while they are written to
+upgrade: setup ## three brokers of an older version (OLD, as git knows it) to this one, two of them back in between, while they are written to
 	@$(BIN)/python -m tests.cluster.upgrade --old $${OLD:-HEAD~1}
 
 soak: setup ## an hour of a real cluster with a fault a minute (MINUTES): memory and descriptors stay flat

@@ -1,10 +1,12 @@
-"""Three brokers of an older version, brought to this one after the other while they are written to, and back again.
+"""Three brokers of an older version, brought to this one after the other while they are written to.
 
     python -m tests.cluster.upgrade --old REF [--one-way]
 
-REF is anything git knows: a tag, a branch, a commit. Its sources run with the packages that are installed here. Between
-two steps the brokers are of both versions, and a leader is killed. Every acknowledged record must be there once, and
-every transaction whole. Prints a line for each step; exits with 1 when something is wrong.
+REF is anything git knows: a tag, a branch, a commit. Its sources run with the packages that are installed here. Two of
+the brokers go back and come again, before the third one is of this version: then the cluster's feature level is raised,
+and who knows less is let in no more (ADR 18). Between two steps the brokers are of both versions, and a leader is
+killed. Every acknowledged record must be there once, and every transaction whole. Prints a line for each step; exits
+with 1 when something is wrong.
 """
 
 import argparse
@@ -118,9 +120,11 @@ def play(ref: str, *, back: bool) -> list[str]:
             ) as load:
                 load.wait_for_acks(100, _TIMEOUT_S)
                 story = Story(cluster, versions, load)
-                for old in (False, True) if back else (False,):
-                    for broker_id in cluster.nodes:
+                if back:
+                    for broker_id, old in ((1, False), (2, False), (2, True), (1, True)):
                         story.step(broker_id, old=old)
+                for broker_id in cluster.nodes:
+                    story.step(broker_id, old=False)
                 load.settle(_TIMEOUT_S)
             return _judge(cluster, load, history, story.transactions)
 
@@ -143,7 +147,7 @@ def _judge(cluster: PenstockCluster, load: ProducerLoad, history: History, trans
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.upgrade", description=__doc__.splitlines()[0])
     parser.add_argument("--old", required=True, metavar="REF", help="the older version, as git knows it")
-    parser.add_argument("--one-way", action="store_true", help="do not go back to the older version in the end")
+    parser.add_argument("--one-way", action="store_true", help="do not go back to the older version in between")
     arguments = parser.parse_args()
     wrong = play(arguments.old, back=not arguments.one_way)
     for text in wrong:

@@ -15,6 +15,7 @@ from penstock.cluster.image import BrokerRecord
 from penstock.cluster.keys import partition_key
 from penstock.cluster.node import ClusterNode, NodeSettings
 from penstock.cluster.replication.following import FollowingSettings
+from penstock.cluster.secret import ClusterSecret
 from penstock.cluster.term import ControllerSettings
 from penstock.engine.engine import Engine
 from penstock.engine.groups.classic_requests import GroupLimits
@@ -114,6 +115,7 @@ class SimulatedBroker:
             probe=peers.probe,
             refuses=peers.refuses,
             fail=self._fail,
+            secret=cluster.secrets.get(node_id),
             settings=cluster.settings,
         )
         self.engine.transactions.other_brokers = BrokerCalls(peers.to, self.node.is_gone)
@@ -164,6 +166,8 @@ class SimulatedCluster:
 
     Attributes:
         crashes: what made brokers stop by themselves.
+        secrets: what brokers prove themselves by in the store; none for those that go by certificates.
+        make_broker: of which release the next start of a broker is.
     """
 
     def __init__(
@@ -185,6 +189,8 @@ class SimulatedCluster:
         self.ids = list(range(1, brokers + 1))
         self.disks = {node_id: self.new_disk() for node_id in self.ids}
         self.clocks = {node_id: VirtualClock(loop) for node_id in self.ids}
+        self.secrets: dict[int, ClusterSecret] = {}
+        self.make_broker: type[SimulatedBroker] = SimulatedBroker
         self.lives: dict[int, SimulatedBroker] = {}
         self.processes: dict[int, Process] = {}
         self.tasks: dict[int, asyncio.Task[Any]] = {}
@@ -203,7 +209,7 @@ class SimulatedCluster:
         process = self.processes[node_id] = self.loop.process(host_of(node_id))
 
         async def live() -> None:
-            broker = self.lives[node_id] = SimulatedBroker(self, node_id, self.disks[node_id], self.clocks[node_id])
+            broker = self.lives[node_id] = self.make_broker(self, node_id, self.disks[node_id], self.clocks[node_id])
             await broker.start()
 
         task = process.create_task(live())

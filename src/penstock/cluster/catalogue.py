@@ -217,7 +217,9 @@ class ClusterCatalogue:
         return {
             broker_id: known[broker_id].rack if broker_id in known else None
             for broker_id in self._image.members
-            if not self._image.is_live(broker_id) and broker_id not in cordoned
+            if not self._image.is_live(broker_id)
+            and broker_id not in cordoned
+            and broker_id not in self._image.strangers
         }
 
     def _check_assignment(
@@ -232,9 +234,10 @@ class ClusterCatalogue:
         if len(assignment) != count:
             raise _bad_assignment(name, f"it is for {len(assignment)} partitions, not {count}")
         for index, members in enumerate(assignment):
-            unknown = sorted(set(members) - self._image.members.keys())
+            able = self._image.members.keys() - self._image.strangers.keys()
+            unknown = sorted(set(members) - able)
             if unknown:
-                known = ", ".join(map(str, sorted(self._image.members)))
+                known = ", ".join(map(str, sorted(able)))
                 raise _bad_assignment(name, f"partition {index} names unknown broker {unknown[0]}; known: {known}")
             if len(set(members)) < len(members):
                 raise _bad_assignment(name, f"partition {index} names a broker twice: {list(members)}")

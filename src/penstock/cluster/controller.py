@@ -96,7 +96,12 @@ class Controller:
         broker_id, incarnation, lease = self._me()
         seen = self._image.controller
         # The key of an earlier start of this very broker is in the way until its lease ends; nobody serves it.
-        is_vacant = seen is None or (seen.broker_id == broker_id and seen.incarnation < incarnation)
+        # A stranger's is taken from it: what it decides is its own.
+        is_vacant = (
+            seen is None
+            or (seen.broker_id == broker_id and seen.incarnation < incarnation)
+            or seen.broker_id in self._image.strangers
+        )
         if not lease or not is_vacant:
             return
         with suppress(MetadataConflict, LeaseLost):  # somebody was quicker, or we are about to register again

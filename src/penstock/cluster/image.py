@@ -4,7 +4,7 @@ What it says may be old, never wrong: each entry carries the revision it was wri
 replaces a newer one. So a watch may lag, repeat itself or be begun again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -17,6 +17,8 @@ from penstock.engine.topics import TopicRecord
 from penstock.ports.metadata import Change, Snapshot
 
 _DAMAGED_EPOCH = -2  # an empty log has -1
+FEATURE_LEVEL = 1
+"""What brokers of this release can. 1: their records prove that they know the cluster's secret, if it has one."""
 CORDON = "penstock.cordon"
 CORDONED, DRAINED = "cordoned", "drained"
 
@@ -40,6 +42,17 @@ class BrokerRecord:
     leaving: bool = False
     """It is about to stop, and should lead nothing."""
     revision: int = 0
+    level: int = 0
+    """The highest feature level it can go by."""
+    proof: str = ""
+    """That whoever wrote this knows the cluster's secret (`ClusterSecret.prove`)."""
+
+    @property
+    def why_strange(self) -> str:
+        """Why it is given nothing, if it is not."""
+        if self.proof:
+            return "its record was not written by a broker with the cluster's secret"
+        return "its record does not prove that it has the cluster's secret; upgrade it, all other brokers do"
 
     def encode(self) -> bytes:
         return orjson.dumps(
@@ -53,6 +66,8 @@ class BrokerRecord:
                 "incarnation": self.incarnation,
                 "clean": self.clean,
                 "leaving": self.leaving,
+                "level": self.level,
+                "proof": self.proof,
             }
         )
 
@@ -70,6 +85,8 @@ class BrokerRecord:
             fields["clean"],
             fields["leaving"],
             revision,
+            fields.get("level", 0),
+            str(fields.get("proof", "")),
         )
 
 
@@ -145,7 +162,12 @@ class Image:
     def __init__(self) -> None:
         self.revision = 0
         self.brokers: dict[int, BrokerRecord] = {}
-        """Those that are there."""
+        """Those that are there, and are of this cluster."""
+        self.strangers: dict[int, BrokerRecord] = {}
+        """Those that are registered and do not prove that they are: they are given nothing."""
+        self.level = 0
+        """The feature level all brokers go by, which never falls."""
+        self._proves: Callable[[BrokerRecord], bool] | None = None
         self.departed: dict[int, BrokerRecord] = {}
         """Those that were there not long ago; whoever keeps the image decides for how long."""
         self.members: dict[int, int] = {}
@@ -216,6 +238,9 @@ class Image:
             self.controller = None if value is None else ControllerRecord.decode(value, revision)
         elif key == keys.SECRET:
             self.verifier = value
+        elif key == keys.FEATURES:
+            self.level = 0 if value is None else orjson.loads(value)["level"]
+            self._tell_apart()
         else:
             self._apply_broker(key, value, revision)
         return True
@@ -244,9 +269,9 @@ class Image:
         prefix, _, rest = key.partition("/")
         if prefix == "brokers":
             broker_id = int(rest)
+            self.strangers.pop(broker_id, None)
             if value is not None:
-                self.brokers[broker_id] = BrokerRecord.decode(value, revision)
-                self.departed.pop(broker_id, None)
+                self._take(BrokerRecord.decode(value, revision))
             elif broker_id in self.brokers:
                 self.departed[broker_id] = self.brokers.pop(broker_id)
         elif prefix in ("members", "admitted"):
@@ -263,7 +288,36 @@ class Image:
             else:
                 self.configs[whose] = orjson.loads(value)
 
+    def trust(self, proves: Callable[[BrokerRecord], bool]) -> None:
+        """From now on only those brokers are there whose records prove it. Where nobody says how, all are."""
+        self._proves = proves
+        self._tell_apart()
+
+    def _tell_apart(self) -> None:
+        registered = [*self.brokers.values(), *self.strangers.values()]
+        self.strangers.clear()
+        for broker in registered:
+            self._take(broker)
+
+    def _take(self, broker: BrokerRecord) -> None:
+        if self.is_trusted(broker, self.level):
+            self.brokers[broker.broker_id] = broker
+            self.departed.pop(broker.broker_id, None)
+        else:
+            self.brokers.pop(broker.broker_id, None)
+            self.strangers[broker.broker_id] = broker
+
     # --- being asked
+
+    def revision_of(self, key: str) -> int:
+        """The revision a key was written at; 0: it is not there."""
+        return self._at[key] if key in self._present else 0
+
+    def is_trusted(self, broker: BrokerRecord, level: int) -> bool:
+        """Whether a broker is of this cluster: below level 1 also one that proves nothing, as earlier releases do."""
+        if self._proves is None:
+            return True
+        return self._proves(broker) if broker.proof else level < 1
 
     def is_live(self, broker_id: int) -> bool:
         """Whether a broker is there and may lead and be in sync."""

@@ -2,6 +2,7 @@
 
 cluster                     which cluster this is
 secret                      by what the cluster's secret is known, without telling it; none where certificates will do
+features                    the feature level of the cluster: what every broker in it can, and may be asked for
 topics/{name}               a topic: its id, partitions and settings; that the key is there makes the topic exist
 partitions/{topic id}/{n}   a partition: who holds, follows and leads it, in which epoch; written before its topic
 deleted/{topic id}          a topic that is gone, and the brokers that may still have files of it
@@ -24,6 +25,7 @@ from penstock.engine.topics import TOPICS
 __all__ = ["TOPICS"]
 CLUSTER = "cluster"
 SECRET = "secret"  # noqa: S105 - the name of a key
+FEATURES = "features"
 PARTITIONS = "partitions/"
 DELETED = "deleted/"
 BROKERS = "brokers/"

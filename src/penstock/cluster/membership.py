@@ -17,7 +17,7 @@ from typing import TypeVar
 import orjson
 
 from penstock.cluster import keys
-from penstock.cluster.image import BrokerRecord
+from penstock.cluster.image import FEATURE_LEVEL, BrokerRecord
 from penstock.cluster.watcher import Watcher
 from penstock.errors import StartupError
 from penstock.observe.logs import get_logger
@@ -44,6 +44,7 @@ class Membership:
         me: where this broker is found; its incarnation and `clean` are decided here.
         probe: whether somebody listens at a host and port.
         ttl_s: how long the registration outlives the last word of this broker.
+        prove: what a record says to show that it was written by a broker of this cluster.
 
     Attributes:
         incarnation: of this start; 0 before `register`.
@@ -60,6 +61,7 @@ class Membership:
         me: BrokerRecord,
         probe: Callable[[str, int], Awaitable[bool]],
         ttl_s: int = 4,
+        prove: Callable[[BrokerRecord], str] = lambda _: "",
     ) -> None:
         self.incarnation = 0
         self.lease = 0
@@ -71,6 +73,7 @@ class Membership:
         self._me = me
         self._probe = probe
         self._ttl_s = ttl_s
+        self._prove = prove
         self._key = keys.broker_key(me.broker_id)
         self._member_key = keys.member_key(me.broker_id)
         self._member_revision = 0
@@ -168,6 +171,7 @@ class Membership:
 
     def _begun(self, incarnation: int, member_revision: int) -> None:
         self.incarnation, self._member_revision = incarnation, member_revision
+        self._me = replace(self._me, level=FEATURE_LEVEL, proof=self._prove(self._me))
 
     async def _settle(self) -> None:
         """Make `brokers/{id}` say what it should, bound to a lease that holds. May be called at any time.

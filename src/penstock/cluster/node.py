@@ -17,7 +17,7 @@ from penstock.cluster import keys
 from penstock.cluster.broker_settings import THROTTLE, topic_defaults
 from penstock.cluster.catalogue import ClusterCatalogue
 from penstock.cluster.controller import Controller, ControllerSettings
-from penstock.cluster.image import BrokerRecord, Image, TopicEntry
+from penstock.cluster.image import FEATURE_LEVEL, BrokerRecord, Image, TopicEntry
 from penstock.cluster.member_file import MemberFile
 from penstock.cluster.membership import Membership
 from penstock.cluster.opening import Opening
@@ -117,6 +117,7 @@ class ClusterNode:
         self._followings: dict[int, tuple[BrokerRecord, Following, asyncio.Task[None]]] = {}
         self._clean_incarnation: int | None = None
         self._secret = secret
+        self._has_compared = False
         self._check_secret = SecretCheck(
             secret,
             store,
@@ -139,7 +140,7 @@ class ClusterNode:
             accept_older=settings.accept_older_store,
             store_name=settings.store_name,
         )
-        self.membership = Membership(store, self.watcher, clock, randomness, me, probe, settings.lease_s)
+        self.membership = Membership(store, self.watcher, clock, randomness, me, probe, settings.lease_s, self._prove)
         self.roles = Roles(
             engine=engine,
             image=self.image,
@@ -225,8 +226,16 @@ class ClusterNode:
         remembered = await self._file.load()
         self.watcher.remember(remembered)
         await self.watcher.start()
+        if self.image.level > FEATURE_LEVEL:
+            raise WrongSettings(
+                f"the brokers of the cluster in {self._settings.store_name} go by feature level {self.image.level}, "
+                f"and this release knows {FEATURE_LEVEL}; start the broker with the release they have"
+            )
         cluster_id = await self._answered(self._cluster_id)
         await self._answered(self._check_secret.run)
+        self._has_compared = True
+        if (secret := self._secret) is not None:
+            self.image.trust(lambda broker: secret.proves(cluster_id, broker))
         await self._file.join(cluster_id, self.image.revision)
         clean = await self._disk.run(self._directory.read_clean_mark)
         self._clean_incarnation = (clean or {}).pop("", None)
@@ -247,6 +256,9 @@ class ClusterNode:
             except MetadataConflict:
                 continue  # another broker was quicker
 
+    def _prove(self, me: BrokerRecord) -> str:
+        return self._secret.prove(self._engine.cluster_id, me) if self._secret is not None else ""
+
     async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
@@ -256,6 +268,16 @@ class ClusterNode:
                 await asyncio.sleep(_RETRY_S)
 
     # --- while it runs
+
+    def _tell_of_strangers(self) -> None:
+        for broker_id, broker in self.image.strangers.items():
+            log_.limited("stranger").warning(
+                "a registered broker is given nothing",
+                node=broker_id,
+                incarnation=broker.incarnation,
+                at=f"{broker.internal_host}:{broker.internal_port}",
+                why=broker.why_strange,
+            )
 
     def _compare_secret(self) -> None:
         """The verifier was replaced while this broker runs: whoever has the old secret cannot go on."""
@@ -304,7 +326,11 @@ class ClusterNode:
                 asyncio.get_running_loop().call_later(_REMEMBERED_S, self._forget_departed, broker)
         if keys.CONTROLLER in changed and self._is_named_controller():
             self._engine.stats.controller_terms += 1
-        if keys.SECRET in changed:
+        for key in changed:
+            if key.startswith(keys.BROKERS) or key == keys.FEATURES:
+                self._tell_of_strangers()
+                break
+        if keys.SECRET in changed and self._has_compared:
             self._compare_secret()
         self.roles.changed(changed)
         self.controller.wake()

@@ -1,8 +1,10 @@
-"""The cluster's secret as the metadata store knows it: a verifier, which every broker is compared with before it joins.
+"""The cluster's secret as the metadata store knows it: a verifier of it, and a proof in the record of each broker.
 
 A broker with another secret would be refused by all others at every connection, and be given partitions all the same.
 So the first broker leaves a salted verifier in the store, by compare-and-swap, and who does not fit it does not start.
-The verifier is made of a key that is dear to guess (`protocols/kafka/identity.py`), and does not tell the secret.
+And each broker's record says by an HMAC that it was written by one who knows the secret, for this cluster, start and
+addresses; else whoever reads it takes it for a stranger's (`Image.strangers`). Both are made of a key that is dear to
+guess (`protocols/kafka/identity.py`), and do not tell the secret.
 """
 
 import asyncio
@@ -33,6 +35,7 @@ class ClusterSecret:
 
     def __init__(self, key: bytes) -> None:
         self._verifier_key = _derive(key, b"verifier")
+        self._record_key = _derive(key, b"broker record")
 
     def __repr__(self) -> str:
         return "ClusterSecret()"
@@ -47,7 +50,18 @@ class ClusterSecret:
         fields = orjson.loads(stored)
         if fields["version"] != _VERSION:
             return False
-        return hmac.compare_digest(self._verify(bytes.fromhex(fields["salt"])), fields["verifier"])
+        made = self._verify(bytes.fromhex(fields["salt"]))
+        return hmac.compare_digest(made.encode(), fields["verifier"].encode())
+
+    def prove(self, cluster_id: str, broker: BrokerRecord) -> str:
+        """What the record of a broker of this cluster has under `proof`."""
+        said = [_VERSION, cluster_id, broker.broker_id, broker.incarnation]
+        said += [broker.host, broker.port, broker.internal_host, broker.internal_port]
+        return f"{_VERSION}:{hmac.digest(self._record_key, orjson.dumps(said), hashlib.sha256).hex()}"
+
+    def proves(self, cluster_id: str, broker: BrokerRecord) -> bool:
+        """Whether the record of a broker was written by one who knows the secret."""
+        return hmac.compare_digest(self.prove(cluster_id, broker).encode(), broker.proof.encode())
 
     def _verify(self, salt: bytes) -> str:
         return hmac.digest(self._verifier_key, salt, hashlib.sha256).hex()
@@ -82,40 +96,50 @@ class SecretCheck:
         """Raises `WrongSettings` with the way out, MetadataUnavailable."""
         while True:
             entry = await self.store.get(keys.SECRET)
-            if self.secret is None:
-                return self._without(entry)
-            if entry is not None and self.secret.fits(entry.value):
-                return None
-            if entry is None:
+            if self._belongs(entry):
+                return
+            if self.accept_new:
+                await self._be_alone()
+            elif entry is None and await self.store.get(keys.FEATURES) is None:
                 await self._introduce()
-            elif not self.accept_new:
-                raise self._wrong()
-            elif others := await self._others():
-                raise WrongSettings(
-                    f"broker {others[0].broker_id} is registered, with the secret that is to be replaced: stop all "
-                    f"brokers, then start each of them with the new secret and {ACCEPT_NEW}"
-                )
-            at = 0 if entry is None else entry.revision
+            else:
+                raise self._wrong(entry)
             try:
-                made = self.secret.make_verifier(self.randomness)
-                await self.store.transact(expect={keys.SECRET: at}, put={keys.SECRET: made})
+                await self._replace(entry)
             except MetadataConflict:
                 continue  # another broker was quicker: this one has to fit what that one made
-            return None
+            return
 
-    def _without(self, entry: Entry | None) -> None:
-        if entry is not None:
-            raise WrongSettings(
-                f"the brokers of the cluster in {self.store_name} prove themselves by a secret, and this one has none; "
-                "give it theirs (--cluster-secret-file FILE)"
-            )
+    def _belongs(self, entry: Entry | None) -> bool:
+        if self.secret is None or entry is None:
+            return self.secret is None and entry is None
+        return self.secret.fits(entry.value)
 
-    def _wrong(self) -> WrongSettings:
+    async def _replace(self, entry: Entry | None) -> None:
+        expect = {keys.SECRET: 0 if entry is None else entry.revision}
+        if self.secret is None:
+            await self.store.transact(expect=expect, delete=[keys.SECRET])
+        else:
+            await self.store.transact(expect=expect, put={keys.SECRET: self.secret.make_verifier(self.randomness)})
+
+    def _wrong(self, entry: Entry | None) -> WrongSettings:
+        if self.secret is None:
+            what = "prove themselves by a secret, and this one has none; give it theirs (--cluster-secret-file FILE)"
+        elif entry is None:
+            what = "prove themselves by certificates alone, and this one has a secret; take it from it"
+        else:
+            what = "have another cluster secret than this one; give it theirs (--cluster-secret-file FILE)"
         return WrongSettings(
-            f"this broker's cluster secret is not that of the cluster in {self.store_name}; give it the secret the "
-            "other brokers have (--cluster-secret-file FILE). To change the secret of the cluster, stop all brokers, "
-            f"and start each of them with the new one and {ACCEPT_NEW}"
+            f"the brokers of the cluster in {self.store_name} {what}. To change that for the cluster, stop all "
+            f"brokers, and start each of them as it shall be with {ACCEPT_NEW}"
         )
+
+    async def _be_alone(self) -> None:
+        if others := await self._others():
+            raise WrongSettings(
+                f"broker {others[0].broker_id} is registered, with the secret that is to be replaced: stop all "
+                f"brokers, then start each of them with the new one and {ACCEPT_NEW}"
+            )
 
     async def _introduce(self) -> None:
         """Where no verifier is: brokers of an earlier release may be there, and they know who is of their cluster."""
@@ -125,7 +149,7 @@ class SecretCheck:
             if True in words:
                 return
             if False in words:
-                raise self._wrong()
+                raise self._wrong(None)
             if self.clock.monotonic() >= until:
                 return
             await asyncio.sleep(_RETRY_S)

@@ -18,7 +18,7 @@ import orjson
 from penstock.cluster import keys
 from penstock.cluster.election import Rules, admit, admit_all, next_state
 from penstock.cluster.fenced_store import AT_ONCE, FencedStore, all_at_once
-from penstock.cluster.image import BrokerRecord, Image, TopicEntry
+from penstock.cluster.image import FEATURE_LEVEL, BrokerRecord, Image, TopicEntry
 from penstock.cluster.leftovers import Leftovers
 from penstock.cluster.placement import extend
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
@@ -120,6 +120,7 @@ class Term:
         admitted = await self._admit(brokers)
         if admitted or len(failed) < len(changes):
             return 0.0
+        await self._raise_level()
         await self._leftovers.remove(now)
         return self._rest_s(now)
 
@@ -309,6 +310,25 @@ class Term:
             self._admit_one(broker, brokers.clean[broker_id]) for broker_id, broker in starts.items()
         )
         return sum(admitted)
+
+    async def _raise_level(self) -> None:
+        """Once every broker of the cluster is there and can: for good, as brokers rely on it from then on."""
+        image = self._image
+        if image.level >= FEATURE_LEVEL:
+            return
+        able = {
+            broker_id
+            for broker_id, broker in image.brokers.items()
+            if broker.level >= FEATURE_LEVEL and image.is_trusted(broker, FEATURE_LEVEL)
+        }
+        if not able or not image.members.keys() <= able | image.strangers.keys():
+            return
+        put = {keys.FEATURES: orjson.dumps({"level": FEATURE_LEVEL})}
+        try:
+            await self._store.transact(expect={keys.FEATURES: image.revision_of(keys.FEATURES)}, put=put)
+        except MetadataConflict:
+            return  # another controller was quicker
+        log_.info("every broker can; the feature level is raised", level=FEATURE_LEVEL)
 
     async def _admit_one(self, broker: BrokerRecord, clean: bool) -> bool:
         broker_id = broker.broker_id

@@ -100,9 +100,13 @@ class Trial:
         assert log.damage is None
 
 
-def play(test: Callable[[Trial], Coroutine[Any, Any, None]], settings: NodeSettings = SETTINGS) -> None:
+def play(
+    test: Callable[[Trial], Coroutine[Any, Any, None]],
+    settings: NodeSettings = SETTINGS,
+    make: Callable[[NodeSettings], Trial] = Trial,
+) -> None:
     async def begun() -> None:
-        made = Trial(settings)
+        made = make(settings)
         await made.begin()
         await test(made)
 
