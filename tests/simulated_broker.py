@@ -37,6 +37,7 @@ class Broker:
         seed: int = 0,
         defaults: Mapping[str, str] | None = None,
         upkeep_ms: int = 50,
+        ends_behind_s: float = 10.0,
     ) -> None:
         self.disk = disk
         self.clock = clock
@@ -54,6 +55,7 @@ class Broker:
             defaults=defaults or {},
             default_partitions=1,
             upkeep_ms=upkeep_ms,
+            ends_behind_s=ends_behind_s,
         )
 
     async def start(self) -> None:

@@ -1,6 +1,7 @@
 """`penstock serve` as a process: started, killed and started again on the same data directory and port."""
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -8,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,6 +131,14 @@ class BrokerProcess:
             line.startswith(b"ready ") and line.endswith(b"\n")
             for line in self._output.read_bytes().splitlines(keepends=True)
         )
+
+    def health(self) -> dict[str, Any]:
+        """What `/health` says of a broker that is ready."""
+        ready = next(line for line in self._output.read_text().splitlines() if line.startswith("ready "))
+        address = ready.split("http=")[1].split()[0]
+        with urllib.request.urlopen(f"http://{address}/health", timeout=10) as answer:
+            told: dict[str, Any] = json.load(answer)
+        return told
 
     def start(self) -> None:
         """Start and wait until ready. Raises `BrokerExitedError` when it ends instead."""

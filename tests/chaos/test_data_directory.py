@@ -1,13 +1,16 @@
 """A data directory is one broker's, and a broker that cannot account for it touches nothing."""
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.broker_process import BrokerExitedError, BrokerProcess, directory_fingerprint
-from tests.chaos.load import create_topic, read_everything
+from tests.chaos.load import create_topic, read_everything, wait_until
 from tests.chaos.wire import Wire
+from penstock.storage.kept_ends import load_ends
+from penstock.storage.local_disk import LocalDisk
 
 pytestmark = pytest.mark.slow
 
@@ -63,3 +66,50 @@ def test_lost_metadata_is_not_taken_for_an_empty_broker(broker: BrokerProcess, c
     shutil.move(saved, broker.data_dir / "meta")
     broker.start()
     assert len(read_everything(broker.bootstrap, "t", 1)[0].records) == 10
+
+
+def test_an_old_copy_of_a_partition_is_not_served_until_it_is_accepted(broker: BrokerProcess, tmp_path: Path) -> None:
+    broker.start()
+    create_topic(broker.bootstrap, "t", 2)
+
+    def write(numbers: range, *partitions: int) -> None:
+        with Wire(broker.bootstrap) as wire:
+            for number in numbers:
+                for partition in partitions:
+                    assert wire.produce_one("t", f"{number}:".encode(), partition).base_offset == number
+
+    def kept() -> list[int]:
+        return next(iter(load_ends(LocalDisk(), str(broker.data_dir / "meta")).values()), [])
+
+    write(range(4), 0, 1)
+    broker.kill()
+    shutil.copytree(broker.data_dir / "logs" / "t" / "0", tmp_path / "old-copy")
+    broker.start()
+    write(range(4, 10), 0, 1)
+    wait_until(lambda: kept() == [10, 10], 30, "the ends are kept")
+    broker.kill()
+    shutil.rmtree(broker.data_dir / "logs" / "t" / "0")
+    shutil.copytree(tmp_path / "old-copy", broker.data_dir / "logs" / "t" / "0")
+
+    for stop in (broker.kill, broker.stop):  # however often it starts, and however it ended
+        broker.start()
+        told = broker.health()
+        assert told["offline_partitions"] == ["t-0"]
+        assert "10 were durable" in told["offline_reasons"]["t-0"]
+        for words in ("partition is offline", "10 were durable", "penstock log accept"):
+            assert words in broker.output()
+        with Wire(broker.bootstrap) as wire:
+            assert wire.produce_one("t", b"10:", 0).error_code != 0
+        stop()
+    broker.start()
+    write(range(10, 12), 1)
+    assert broker.stop() == 0
+
+    accept = [broker.program, "log", "accept", "t-0", "--yes", "--data-dir", str(broker.data_dir)]
+    done = subprocess.run(accept, capture_output=True, text=True, check=True)
+    assert "4 to 9 are given out again" in done.stdout
+    broker.start()
+    assert broker.health()["offline_partitions"] == []
+    write(range(4, 6), 0)
+    logs = read_everything(broker.bootstrap, "t", 2)
+    assert [len(logs[partition].records) for partition in (0, 1)] == [6, 12]

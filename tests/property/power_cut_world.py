@@ -106,6 +106,7 @@ class PowerCutWorld:
         self.history = History()
         self.segment_bytes = self.random.choice((1024, 4096, 16384))
         self.interval = self.random.choice((0, 300, 4096))
+        self.ends_behind_s = (10.0, 0.1, 0.001)[seed % 3]
         self.producers_per_partition = producers_per_partition
         self.loop = asyncio.get_running_loop()
         assert isinstance(self.loop, VirtualLoop)
@@ -122,6 +123,7 @@ class PowerCutWorld:
             self.clock,
             seed=self.seed * 1000 + self.history.lives,
             upkeep_ms=self.random.choice((5, 50)),
+            ends_behind_s=self.ends_behind_s,
             defaults={"segment.bytes": str(self.segment_bytes), "index.interval.bytes": str(self.interval)},
         )
 

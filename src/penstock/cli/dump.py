@@ -64,7 +64,7 @@ def dump_file(disk: "Disk", path: str, output: str, select: "Selection") -> None
         else:
             raise CommandError(
                 f"{path}: cannot tell what this is; *.log, *.cleaned, *.index, *.checkpoint, state, swap, snapshot, "
-                "partition.meta, format, clean-shutdown and meta/metadata.db can be dumped",
+                "partition.meta, format, clean-shutdown, log-ends and meta/metadata.db can be dumped",
                 code=USAGE,
             )
     except DamagedFile as error:

@@ -1,6 +1,6 @@
-"""`penstock log`: look into a data directory, verify it, repair it.
+"""`penstock log`: look into a data directory, verify it, repair it, accept it as it is.
 
-Looking and verifying take no lock and write nothing, so they work beside a running broker. Repairing needs it stopped.
+Looking and verifying take no lock and write nothing, so they work beside a running broker. The others need it stopped.
 """
 
 import os
@@ -116,7 +116,8 @@ def list_partitions(topics: tuple[str, ...], by_segment: bool, data_dir: str, ou
     help="""Print batches, records or small files.
 
     TARGET is a topic, TOPIC-PARTITION, or a file: a segment (.log, .cleaned), a card (.index, .checkpoint), state,
-    swap, snapshot, partition.meta, format, clean-shutdown or metadata.db. Without one, what the metadata store says.
+    swap, snapshot, partition.meta, format, clean-shutdown, log-ends or metadata.db. Without one, what the metadata
+    store says.
 
     Control batches are shown as the markers they are: commit or abort, whose producer and epoch.""",
     epilog="""\b
@@ -344,6 +345,47 @@ def repair(
 
     show(facts, output, table)
     return FAILED if after.damage else 0
+
+
+@command.command(
+    "accept",
+    help="""Go on with partitions that end before what was durable once, with the broker stopped.
+
+    A start keeps such a partition offline: it was put back from an old copy, or the newest of it is lost. Accepting
+    it means that offsets behind its end, which had records before, are given to other records; 'penstock log repair'
+    leaves them empty instead, so that no consumer takes one for the other. Nothing is removed. Without a terminal and
+    without --yes, it is shown what would be accepted. The exit code is 0 when no such partition is left.""",
+    epilog="""\b
+Examples:
+  penstock log accept
+  penstock log accept orders-0 --yes
+  penstock log accept orders --data-dir /var/lib/penstock""",
+)
+@click.argument("partitions", metavar="[TOPIC|TOPIC-PARTITION]...", nargs=-1)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@_data_dir_option
+@output_option
+def accept(partitions: tuple[str, ...], yes: bool, data_dir: str, output: str) -> int:
+    from penstock.cli import repairing
+    from penstock.storage.offline import acceptance
+    from penstock.storage.offline.inspection import find_owners
+
+    named = {name for each in partitions for name, _ in _find_partitions(_open(data_dir), data_dir, each, None)}
+    os.umask(0o077)  # as the broker's own files
+    with repairing.locked(data_dir) as disk:
+        owners = [owner for owner in find_owners(disk, data_dir) if not named or owner.name in named]
+        report = _verify(disk, data_dir, sorted({owner.topic for owner in owners}), False)
+        older = acceptance.find_older(disk, report, owners)
+        sound = [log for log in older if not log.is_damaged]
+        if output == "table":
+            repairing.print_older(older)
+        done = bool(sound) and _agreed(yes)
+        if done:
+            acceptance.accept(disk, report, sound)
+    show({"partitions": [repairing.describe_older(log) for log in older], "done": done}, output, lambda: None)
+    if sound and not done:
+        note("nothing was changed; 'penstock log accept --yes' does it")
+    return 0 if len(older) == len(sound) * done else FAILED
 
 
 def _agreed(yes: bool) -> bool:

@@ -1,4 +1,4 @@
-"""`penstock log repair`: the lock, the plan in words, and its steps one after the other."""
+"""`penstock log repair` and `accept`: the lock, what is to be done in words, and its steps one after the other."""
 
 import time
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from penstock.cli.output import print_fields
 
 if TYPE_CHECKING:
     from penstock.ports.disk import Disk
+    from penstock.storage.offline.acceptance import OlderLog
     from penstock.storage.offline.catalogue import Catalogue
     from penstock.storage.offline.inspection import DirectoryReport
     from penstock.storage.offline.repair import Plan
@@ -98,3 +99,24 @@ def print_plan(report: "DirectoryReport", plan: "Plan") -> None:
         )
     if plan.is_empty:
         click.echo("nothing to repair" if not plan.left else "nothing that can be repaired here")
+
+
+def describe_older(log: "OlderLog") -> dict[str, Any]:
+    return {
+        "partition": log.name,
+        "path": log.path,
+        "end_offset": log.end_offset,
+        "durable_end": log.known_end,
+        "damaged": log.is_damaged,
+    }
+
+
+def print_older(logs: "list[OlderLog]") -> None:
+    for log in logs:
+        do = f"go on at offset {log.end_offset}; {log.end_offset} to {log.known_end - 1} are given out again"
+        if log.is_damaged:
+            do = "nothing: its own files are damaged; 'penstock log repair' first"
+        print_fields({"ends at": log.end_offset, "was durable up to": log.known_end, "do": do}, title=log.name)
+        click.echo()
+    if not logs:
+        click.echo("every partition reaches as far as was durable; nothing to accept")

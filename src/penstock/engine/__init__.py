@@ -3,6 +3,7 @@
 Owns: the verbs every protocol calls. Never imports protocols, net or server, and knows no protocol's types.
 
 engine.py        start, stop, the verbs
+end_keeper.py    keeps where logs end apart from them, by which an old copy is known
 catalogue.py     how topics come to be, change and go; local_catalogue.py  on a broker of its own
 unfinished.py    what a shortage kept from being taken away
 replicas.py      the logs of this broker's replicas: made, opened, shortened, closed

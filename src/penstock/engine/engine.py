@@ -11,6 +11,7 @@ from penstock.engine.catalogue import Catalogue, NewTopic
 from penstock.engine.cleaner import Cleaner
 from penstock.engine.coordination.internal_topics import DEFAULT_PARTITIONS, INTERNAL_TOPICS
 from penstock.engine.coordination.shard import Shard, Surroundings
+from penstock.engine.end_keeper import EndKeeper
 from penstock.engine.groups.groups import Groups, GroupSettings
 from penstock.engine.local_catalogue import LocalCatalogue
 from penstock.engine.offset_lookup import Found, find_by_time, find_largest_time
@@ -51,6 +52,7 @@ class Engine:
         internal_partitions: of each internal topic, when it is created.
         compactor: who compacts logs; on the disk's own threads if not given.
         compaction_bytes_per_second: what that may read and write; 0 is no limit.
+        ends_behind_s: how old the kept ends of logs may be, by which an old copy of a log is known.
         scrub_s: how often sealed segments are read again to look for rot, at so many bytes a second.
         node_id: which broker this is.
         segment_files: kept open because they were read.
@@ -74,6 +76,7 @@ class Engine:
         transaction_limits: TransactionLimits | None = None,
         compactor: Compactor | None = None,
         compaction_bytes_per_second: int = 0,
+        ends_behind_s: float = 10.0,
         scrub_s: float = 24 * 3600.0,
         scrub_bytes_per_second: int = 16 << 20,
         node_id: int = 1,
@@ -109,6 +112,7 @@ class Engine:
             transaction_limits,
             stats=stats,
         )
+        self._ends = EndKeeper(disk, clock, stats, self.committer, self.topics, directory.metadata_path, ends_behind_s)
         self._local = LocalCatalogue(
             store=store,
             directory=directory,
@@ -119,6 +123,7 @@ class Engine:
             replicas=self.replicas,
             committer=self.committer,
             tasks=self._tasks,
+            ends=self._ends,
             fail=fail,
             defaults=self.topic_defaults,
             default_partitions=default_partitions,
@@ -170,6 +175,7 @@ class Engine:
             contents |= taken
         if contents:
             await self._disk.run(save_all, self._disk, contents)
+        await self._ends.close()
         await self._tasks.cancel_all()
         ends = {f"{log.name}": log.end_offset for log in logs}
         await self._disk.run(self._directory.leave_clean_mark, ends, incarnation)

@@ -18,6 +18,7 @@ import orjson
 
 from penstock.engine.catalogue import NewTopic
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS, SETTINGS
+from penstock.engine.end_keeper import EndKeeper
 from penstock.engine.internal_settings import altered_settings, topic_config
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import alone
@@ -68,6 +69,7 @@ class LocalCatalogue:
         replicas: Replicas,
         committer: Committer,
         tasks: Tasks,
+        ends: EndKeeper,
         fail: Callable[[BaseException], None],
         defaults: Mapping[str, str],
         default_partitions: int,
@@ -84,6 +86,7 @@ class LocalCatalogue:
         self._replicas = replicas
         self._committer = committer
         self._tasks = tasks
+        self._ends = ends
         self._fail = fail
         self._defaults = defaults
         self._default_partitions = default_partitions
@@ -108,7 +111,9 @@ class LocalCatalogue:
         if clean is None and records:
             records = {name: _next_epoch(record) for name, record in records.items()}
             await self._store.transact(put={TOPICS + name: record.encode() for name, record in records.items()})
+        await self._ends.load()
         await self._open_topics(records, clean)
+        self._tasks.spawn(self._ends.run(), "keep the ends of logs")
         return cluster_id
 
     def refuse(self) -> None:
@@ -179,7 +184,8 @@ class LocalCatalogue:
         for at in range(0, len(partitions), OPENED_AT_ONCE):
             group = partitions[at : at + OPENED_AT_ONCE]
             opened = []
-            for partition, recovered in zip(group, await self._replicas.recover(group, clean_ends or {}), strict=True):
+            ends = {each.name: max((clean_ends or {}).get(each.name, 0), self._ends.end_of(each)) for each in group}
+            for partition, recovered in zip(group, await self._replicas.recover(group, ends), strict=True):
                 if isinstance(recovered, PenstockError):
                     continue
                 latest = recovered.state.epochs.latest

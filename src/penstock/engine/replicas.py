@@ -78,10 +78,14 @@ class Replicas:
         return made
 
     async def recover(
-        self, partitions: Sequence[Partition], clean_ends: Mapping[str, int]
+        self, partitions: Sequence[Partition], known_ends: Mapping[str, int]
     ) -> list[Recovered | PenstockError]:
-        """Recover the logs of some hundred partitions at most: one thread hop and one sync round."""
-        found = await self._shelf.disk.run(self._recover, partitions, clean_ends)
+        """Recover the logs of some hundred partitions at most: one thread hop and one sync round.
+
+        Args:
+            known_ends: up to where each log is known to have been durable, by partition.
+        """
+        found = await self._shelf.disk.run(self._recover, partitions, known_ends)
         for partition, recovered in zip(partitions, found, strict=True):
             if isinstance(recovered, PenstockError):
                 partition.offline, partition.is_damaged = recovered, True
@@ -89,7 +93,7 @@ class Replicas:
         return found
 
     def _recover(
-        self, partitions: Iterable[Partition], clean_ends: Mapping[str, int]
+        self, partitions: Iterable[Partition], known_ends: Mapping[str, int]
     ) -> list[Recovered | PenstockError]:
         found: list[Recovered | PenstockError] = []
         for partition in partitions:
@@ -99,9 +103,9 @@ class Replicas:
                     raise PenstockError(
                         Code.CORRUPT_LOG, f"{path} is missing", help="restore it from a replica or backup"
                     )
-                clean_end = clean_ends.get(partition.name)
+                known_end = known_ends.get(partition.name)
                 now_ms = self._shelf.clock.now_ms()
-                found.append(recover(self._shelf.disk, path, partition.config.log, now_ms, clean_end))
+                found.append(recover(self._shelf.disk, path, partition.config.log, now_ms, known_end))
             except PenstockError as error:
                 found.append(error)
         return found

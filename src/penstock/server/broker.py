@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.cluster.metadata.embedded import EmbeddedStore
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _SWEEP_S = 2.0
 _LEAVE_S = 10.0
+_SHOWN_REASONS = 20
 
 
 class Broker:
@@ -295,15 +297,21 @@ class Broker:
         return reasons
 
     def _summary(self) -> dict[str, object]:
-        offline = []
+        offline = {}
         if self._engine is not None:
-            offline = [
-                f"{partition.topic}-{partition.index}"
+            offline = {
+                partition.name: "; ".join(filter(None, (str(partition.offline), partition.offline.help)))
                 for topic in self._engine.topics
                 for partition in topic.partitions
                 if partition.offline is not None
-            ]
-        return {"node": self._config.node.id, "offline_partitions": offline, **self.gauges()}
+            }
+        reasons = dict(islice(offline.items(), _SHOWN_REASONS))
+        return {
+            "node": self._config.node.id,
+            "offline_partitions": list(offline),
+            "offline_reasons": reasons,
+            **self.gauges(),
+        }
 
 
 def _group_settings(groups: GroupConfig) -> GroupSettings:

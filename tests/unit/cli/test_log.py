@@ -346,3 +346,61 @@ def test_a_directory_of_a_later_release_is_left_alone(data_dir: Path, capsys: py
 
 def test_a_sound_directory_needs_no_repair(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing to repair" in run(capsys, "repair", "--yes")
+
+
+# --- accepting
+
+
+def put_old_copy_back(data_dir: Path) -> None:
+    """`plain-0` as it was before ten more records came; stopped cleanly meanwhile."""
+    shutil.copytree(data_dir / "logs" / "plain" / "0", data_dir.parent / "old")
+    with embedded_broker(data_dir) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for _ in range(10):
+            producer.produce("plain", b"x", partition=0)
+        producer.flush()
+    shutil.rmtree(data_dir / "logs" / "plain" / "0")
+    shutil.copytree(data_dir.parent / "old", data_dir / "logs" / "plain" / "0")
+
+
+def test_an_old_copy_is_shown_and_accepted(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put_old_copy_back(data_dir)
+    (finding,) = [each for each in answer(capsys, "verify", code=1)["findings"] if each["severity"] == "damage"]
+    assert finding["kind"] == "short" and "penstock log accept" in finding["way_out"]
+    before = files(data_dir)
+    told = answer(capsys, "accept", code=1)
+    path = str(data_dir / "logs" / "plain" / "0")
+    expected = {"partition": "plain-0", "path": path, "end_offset": 200, "durable_end": 210, "damaged": False}
+    assert told == {"partitions": [expected], "done": False}
+    assert "200 to 209 are given out again" in run(capsys, "accept", "plain", code=1)
+    assert "nothing to accept" in run(capsys, "accept", "gzip", "plain-1")
+    assert files(data_dir) == before
+    assert answer(capsys, "accept", "plain-0", "--yes")["done"]
+    assert answer(capsys, "verify")["sound"]
+    assert answer(capsys, "accept") == {"partitions": [], "done": False}
+    logs = {name: data for name, data in before.items() if name.startswith("logs/")}
+    assert {name: data for name, data in files(data_dir).items() if name.startswith("logs/")} == logs
+    with embedded_broker(data_dir) as broker:
+        delivered: list[int] = []
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        producer.produce("plain", b"x", partition=0, on_delivery=lambda _, message: delivered.append(message.offset()))
+        producer.flush()
+        assert delivered == [200]
+
+
+def test_nothing_is_accepted_while_a_broker_runs(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with embedded_broker(data_dir):
+        assert main(["log", "accept", "--yes"]) != 0
+    assert "in use" in capsys.readouterr().err
+
+
+def test_damaged_ends_are_found(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with embedded_broker(data_dir):
+        pass
+    assert answer(capsys, "dump", "meta/log-ends")
+    flip(data_dir / "meta" / "log-ends", 30)
+    (finding,) = [each for each in answer(capsys, "verify", code=1)["findings"] if each["severity"] == "damage"]
+    assert "log-ends" in finding["path"] and finding["start"] == "mends it"
+    with embedded_broker(data_dir):
+        pass
+    assert answer(capsys, "verify")["sound"]

@@ -14,6 +14,7 @@ from penstock.engine.partition import Partition
 from penstock.records.build import NewRecord, build_batch
 from penstock.records.record import iterate_batch
 from penstock.storage.data_directory import DataDirectory
+from penstock.storage.kept_ends import load_ends
 from penstock.storage.local_disk import LocalDisk
 from penstock.storage.log.segment import NotReady
 
@@ -63,6 +64,8 @@ async def test_opens_whole(golden: Path, marked_clean: bool, tmp_path: Path) -> 
         await store.close()
         directory.release()
         disk.close()
+    ends = load_ends(disk, directory.metadata_path)  # a directory that has none is given it
+    assert ends == {topic.topic_id: [205] * len(topic.partitions) for topic in engine.topics}
 
 
 async def check_partition(engine: Engine, name: str, told: dict[str, object]) -> None:

@@ -46,6 +46,8 @@ class Committer:
         self._wake = asyncio.Event()
         self._round_done: list[asyncio.Future[None]] = []
         self._failed: BaseException | None = None
+        self.rounds = 0
+        """How many have been: while it stands, no log is durable any further."""
 
     def request(self, log: Committable) -> None:
         """Have `log` synced in the next round."""
@@ -86,6 +88,7 @@ class Committer:
         self._stats.sync_files += sum(len(job.files) for job in jobs)
         for log, job in zip(logs, jobs, strict=True):
             log.finish_commit(job)
+        self.rounds += 1
         for done in waiting:
             if not done.done():
                 done.set_result(None)

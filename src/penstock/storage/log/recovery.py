@@ -37,6 +37,12 @@ from penstock.storage.log.state import FILE_NAME as STATE_NAME
 from penstock.storage.log.state import LogState, load_state
 
 _KEPT_CUT_BYTES = 64 << 20
+_SHORTENED = "a segment file was removed, shortened or damaged: restore it from a replica or backup"
+_OLDER = (
+    "the directory is an old copy, or the newest of it was removed or damaged: put the newest back; or go on without "
+    "what is missing by 'penstock log repair', which leaves its offsets empty, or by 'penstock log accept', after "
+    "which they are used again"
+)
 
 
 @dataclass(slots=True)
@@ -62,11 +68,14 @@ class _Recovery:
         self.state_known = True
         self.durable_end = 0
         """Offsets below it were durable once, so no crash explains that one is missing."""
+        self.own_end = 0
+        """The same, as far as the directory itself tells."""
         self.out = Recovered([], LogState())
 
     def run(self, expected_end: int | None) -> Recovered:
         self._finish_compaction()
         self._load_state()
+        self.own_end = self.durable_end
         self.durable_end = max(self.durable_end, expected_end or 0)
         names = self._tidy_names()
         for at, name in enumerate(names[:-1]):
@@ -129,7 +138,7 @@ class _Recovery:
             raise PenstockError(
                 Code.CORRUPT_LOG,
                 f"{self.directory} has good batches up to offset {end} only, but {self.durable_end} were durable",
-                help="a segment file was removed, shortened or damaged: restore it from a replica or backup",
+                help=_OLDER if end >= self.own_end else _SHORTENED,
             )
 
     def _tidy_names(self) -> list[str]:
@@ -395,7 +404,7 @@ def recover(disk: Disk, directory: str, options: LogOptions, now_ms: int, expect
     """Read a partition's directory and make it fit to be used. Blocking.
 
     Args:
-        expected_end: where the log ended when the broker was last closed cleanly, if it was.
+        expected_end: up to where the log is known to have been durable, by others than its own files.
 
     Raises:
         PenstockError: CORRUPT_LOG when durable data is missing; nothing durable has been changed then.

@@ -17,4 +17,5 @@ void.py              the batch that stands where records were lost
 card_rebuild.py      a segment's card made again
 log_repair.py        one partition repaired
 repair.py            a whole directory repaired
+acceptance.py        logs that end before what was durable, gone on with as they are
 """

@@ -37,6 +37,7 @@ _ANY_OFFSET = 1 << 63
 _KINDS = {
     "format": b"frmt",
     "clean-shutdown": b"clsd",
+    "log-ends": b"ends",
     "partition.meta": b"part",
     "state": b"stat",
     SWAP_NAME: b"swap",
@@ -237,7 +238,7 @@ def describe_card(disk: Disk, path: str) -> Facts:
 
 
 def describe_small_file(disk: Disk, path: str) -> Facts:
-    """`format`, `clean-shutdown`, `partition.meta`, `state`, `swap` or `snapshot`. Raises `DamagedFile`."""
+    """`format`, `clean-shutdown`, `log-ends`, `partition.meta`, `state`, `swap` or `snapshot`. Raises `DamagedFile`."""
     name = path.rpartition("/")[2]
     version, payload = checked_file.decode(_KINDS[name], _NEWEST_ANY, _read(disk, path), path)
     if name == SNAPSHOT_NAME:

@@ -64,6 +64,7 @@ class Finding:
 
 
 REPAIR = "'penstock log repair', or restore the file from a backup"
+OLDER = "put the newest back; or 'penstock log repair' (offsets stay empty), or 'penstock log accept' (are used again)"
 MENDED = "the next start rebuilds it, or 'penstock log repair' now; look after the disk"
 RESTORE = "restore the file from a replica or backup: what is right cannot be told from the rest"
 NEXT_START = "nothing to do: the next start does it"

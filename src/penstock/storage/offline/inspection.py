@@ -10,6 +10,8 @@ from penstock.ports.disk import Disk
 from penstock.storage import checked_file
 from penstock.storage.checked_file import DamagedFile
 from penstock.storage.data_directory import FORMAT_VERSION
+from penstock.storage.kept_ends import FILE_NAME as ENDS_NAME
+from penstock.storage.kept_ends import Ends, end_of, load_ends
 from penstock.storage.log.segment import LOG_SUFFIX
 from penstock.storage.offline.catalogue import Catalogue, Intent
 from penstock.storage.offline.findings import NEXT_START, NOTHING, REPAIR, Finding, Kind, Severity, Start
@@ -47,12 +49,20 @@ class DirectoryReport:
     partitions: list[PartitionReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     """Of the directory and all its partitions."""
-    clean_ends: dict[str, int] | None = None
+    clean_ends: dict[str, int] = field(default_factory=dict)
+    """By the mark of a clean stop, if there is one."""
+    kept_ends: Ends = field(default_factory=dict)
+    """By the metadata's directory."""
     from_later_release: bool = False
 
     @property
     def damage(self) -> list[Finding]:
         return [finding for finding in self.findings if finding.is_damage]
+
+    def known_end(self, topic: str, topic_id: UUID | None, partition: int) -> int:
+        """Up to where a log was durable, by others than its own files; 0 if nobody knows."""
+        kept = end_of(self.kept_ends, topic_id, partition) if topic_id is not None else 0
+        return max(self.clean_ends.get(f"{topic}-{partition}", 0), kept)
 
 
 def find_owners(disk: Disk, path: str, topics: Iterable[str] = ()) -> list[Owner]:
@@ -95,6 +105,7 @@ def inspect_directory(
     look = _Look(disk, DirectoryReport(path), catalogue)
     look.format()
     look.clean_mark()
+    look.kept_ends()  # before the logs: a broker may run, and they grow
     look.names()
     report = look.report
     report.owners = find_owners(disk, path, wanted)
@@ -109,7 +120,7 @@ def inspect_directory(
             disk,
             owner.path,
             owner.name,
-            expected_end=(report.clean_ends or {}).get(owner.name),
+            expected_end=report.known_end(owner.topic, owner.topic_id, owner.partition),
             deep=deep,
             compacted=entry is not None and "compact" in entry.settings.get("cleanup.policy", ""),
             advance=advance,
@@ -151,6 +162,14 @@ class _Look:
         except DamagedFile as error:
             what = f"{error}; the next start looks at the logs as after a crash"
             self._add(Kind.FORMAT, True, path, what, Start.MENDS, NEXT_START)
+
+    def kept_ends(self) -> None:
+        directory = f"{self.report.path}/meta"
+        try:
+            self.report.kept_ends = load_ends(self._disk, directory)
+        except DamagedFile as error:
+            what = f"{error}; the next start does not notice an old copy of a log"
+            self._add(Kind.FORMAT, True, f"{directory}/{ENDS_NAME}", what, Start.MENDS, NEXT_START)
 
     def names(self) -> None:
         for name in self._disk.list_dir(self.report.path):

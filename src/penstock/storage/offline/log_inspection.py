@@ -28,6 +28,7 @@ from penstock.storage.offline.findings import (
     MENDED,
     NEXT_START,
     NOTHING,
+    OLDER,
     REPAIR,
     RESTORE,
     Finding,
@@ -63,7 +64,7 @@ def inspect_partition(
     """Check everything in a partition's directory. Blocking; reads every segment once.
 
     Args:
-        expected_end: where the log ended when the broker was last closed cleanly, if it was.
+        expected_end: up to where the log is known to have been durable, by others than its own files.
         deep: also open every batch and decode every record.
         compacted: the topic is; asked when the log's own state is lost.
         advance: told the bytes read, for a progress bar.
@@ -92,7 +93,8 @@ class _Inspection:
         report = self.report
         self._load_state()
         state = report.state
-        report.durable_end = max(expected_end or 0, state.producers_at if state else 0, state.log_start if state else 0)
+        own_end = max(state.producers_at, state.log_start) if state else 0
+        report.durable_end = max(expected_end or 0, own_end)
         present = self.disk.list_dir(self.path)
         self._look_at_leftovers(present, segment_names(present))
         self._look_at_swap(present)
@@ -107,7 +109,7 @@ class _Inspection:
                 continue  # retention took it while we looked; if not, the listing shows it next time
             report.segments.append(segment)
         self._look_at_start(names)
-        self._look_at_end(present)
+        self._look_at_end(present, own_end)
         self._look_at_state()
         return report
 
@@ -440,7 +442,7 @@ class _Inspection:
                 way_out=NEXT_START,
             )
 
-    def _look_at_end(self, present: list[str]) -> None:
+    def _look_at_end(self, present: list[str], own_end: int) -> None:
         report = self.report
         end = report.end_offset
         if report.segments:
@@ -453,8 +455,11 @@ class _Inspection:
             self._damage(
                 Kind.SHORT,
                 self.path,
-                f"{self.path} ends before offset {end}, but {report.durable_end} were durable: a segment was removed",
+                f"{self.path} ends before offset {end}, but {report.durable_end} were durable: "
+                + ("it is an old copy, or " if end >= own_end else "")
+                + "a segment was removed",
                 Start.OFFLINE,
+                way_out=OLDER if end >= own_end else REPAIR,
                 offsets=(end, report.durable_end - 1),
             )
 

@@ -86,9 +86,9 @@ def make_plan(
         if owner.problem is not None and owner.topic_id is None and owner.topic in ids:
             plan.steps.append(_owner_step(owner, ids[owner.topic]))
             handled.add(f"{owner.path}/{OWNER_NAME}")
+    ends = {owner.name: report.known_end(owner.topic, owner.topic_id, owner.partition) for owner in report.owners}
     for partition in report.partitions:
-        expected_end = (report.clean_ends or {}).get(partition.name)
-        plan.steps += plan_partition(partition, now_ms, expected_end)
+        plan.steps += plan_partition(partition, now_ms, ends.get(partition.name))
     if recreate_missing and not catalogue.is_lost:
         for finding in report.damage:
             if finding.kind is Kind.MISSING_PARTITION:
@@ -145,11 +145,12 @@ def _owner_step(owner: Owner, topic_id: UUID) -> Step:
 
 def _recreate_step(report: DirectoryReport, finding: Finding, catalogue: Catalogue) -> Step:
     topic, _, index = finding.partition.rpartition("-")
-    end = (report.clean_ends or {}).get(finding.partition, 0)
+    topic_id = catalogue.topics[topic].topic_id
+    end = report.known_end(topic, topic_id, int(index))
 
     def apply(disk: Disk) -> list[str]:
         directory = DataDirectory(disk, report.path)
-        [path] = directory.create_partitions(topic, catalogue.topics[topic].topic_id, [int(index)])
+        [path] = directory.create_partitions(topic, topic_id, [int(index)])
         save_all(disk, {f"{path}/{STATE_NAME}": LogState(log_start=end, producers_at=end).encode()})
         return []
 
