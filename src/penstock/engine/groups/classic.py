@@ -280,14 +280,18 @@ class ClassicGroup:
         """The record that brings the durable state back; None if there is none."""
         return None if self._recorded is None else Entry(Kind.GROUP, (self.group_id,), self._recorded)
 
-    def delete(self) -> tuple[Entry, ...]:
-        """Ends the group, which must be empty: NON_EMPTY_GROUP otherwise. Returns what takes its record back."""
-        self._check_alive()
+    def check_deletable(self) -> None:
+        """Raises PenstockError NON_EMPTY_GROUP."""
         if not self.is_empty:
             raise PenstockError(
                 Code.NON_EMPTY_GROUP,
                 f"group {self.group_id!r} is {self._state} with {len(self._roster.members)} members; stop them first",
             )
+
+    def delete(self) -> tuple[Entry, ...]:
+        """Ends the group, which must be empty: NON_EMPTY_GROUP otherwise. Returns what takes its record back."""
+        self._check_alive()
+        self.check_deletable()
         entries = () if self._recorded is None else (Entry(Kind.GROUP, (self.group_id,), None),)
         self._begin(None)
         self._state = State.DEAD

@@ -319,10 +319,14 @@ class ConsumerGroup:
         self._sessions.pop(member_id, None)
         self._revoking.pop(member_id, None)
 
-    def delete(self) -> tuple[Entry, ...]:
+    def check_deletable(self) -> None:
         """Raises PenstockError NON_EMPTY_GROUP."""
         if self._state.members:
             raise self._error(Code.NON_EMPTY_GROUP, f"it has {len(self._state.members)} members")
+
+    def delete(self) -> tuple[Entry, ...]:
+        """Raises PenstockError NON_EMPTY_GROUP."""
+        self.check_deletable()
         step = Step(self._state)
         for kind, key, _ in reversed(list(self._state.entries())):
             step.write(kind, None, *key[1:])

@@ -1,9 +1,10 @@
 """Groups as the doors see them: asks the shard a group lives in. All verbs raise PenstockError."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
 from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC
 from penstock.engine.coordination.outcome import Outcome, Token
@@ -26,12 +27,13 @@ from penstock.engine.groups.consumer_requests import (
     ConsumerHeartbeatResult,
     ConsumerLimits,
 )
-from penstock.engine.groups.machine import GroupListing, GroupMachine
+from penstock.engine.groups.machine import RECORDS_PER_STEP, GroupListing, GroupMachine
 from penstock.engine.groups.member_room import MemberRoom, Share
 from penstock.engine.groups.offsets import (
     CommitRequest,
     FetchedOffsets,
     FetchRequest,
+    NewOffset,
     Results,
     Spot,
     TransactionalCommit,
@@ -45,6 +47,9 @@ from penstock.observe.logs import get_logger
 from penstock.ports.randomness import Randomness, new_uuid
 
 log_ = get_logger("groups")
+
+T = TypeVar("T")
+Offered = Mapping[Spot, NewOffset]
 
 _LONGEST_ID = 1024  # in characters; it is the key of every record of the group, and kept in memory
 
@@ -121,36 +126,45 @@ class Groups:
     # --- offsets
 
     async def commit(self, request: CommitRequest) -> Results:
-        result: Results = await self._ask(request.group_id, lambda m, now, token: m.commit(now, token, request))
-        return result
+        def ask(offsets: Offered) -> Awaitable[Results]:
+            part = request._replace(offsets=offsets)
+            return self._ask(part.group_id, lambda m, now, token: m.commit(now, token, part))
+
+        return await _in_parts(request.offsets, ask)
 
     async def commit_in_transaction(self, request: TransactionalCommit, check: Callable[[], None]) -> Results:
         """Args:
         check: raises PenstockError if the transaction has ended meanwhile; made when nothing can come in between.
         """
 
-        def step(machine: GroupMachine, now: int, token: Token) -> Outcome:
-            check()
-            return machine.commit_in_transaction(now, token, request)
-
         identity = InTransaction(request.producer_id, request.producer_epoch)
-        result: Results = await self._ask(request.group_id, step, identity)
-        return result
+
+        def ask(offsets: Offered) -> Awaitable[Results]:
+            def step(machine: GroupMachine, now: int, token: Token) -> Outcome:
+                check()
+                return machine.commit_in_transaction(now, token, request._replace(offsets=offsets))
+
+            return self._ask(request.group_id, step, identity)
+
+        return await _in_parts(request.offsets, ask)
 
     async def fetch(self, request: FetchRequest) -> FetchedOffsets:
         result: FetchedOffsets = await self._ask(request.group_id, lambda m, now, token: m.fetch(now, token, request))
         return result
 
     async def delete_offsets(self, group_id: str, spots: Iterable[Spot]) -> Results:
-        result: Results = await self._ask(group_id, lambda m, now, token: m.delete_offsets(now, token, group_id, spots))
-        return result
+        def ask(part: Mapping[Spot, None]) -> Awaitable[Results]:
+            return self._ask(group_id, lambda m, now, token: m.delete_offsets(now, token, group_id, part))
+
+        return await _in_parts(dict.fromkeys(spots), ask)
 
     async def topic_deleted(self, name: str) -> None:
         """Forget what was committed for a topic that is gone; a shard that cannot do it now keeps it."""
         for shard in self.shards:
             try:
-                while await _forget_some(shard, name):
-                    pass
+                unlooked = (await shard.machine()).groups_with_offsets()
+                while unlooked:
+                    await _forget_some(shard, name, unlooked)
             except PenstockError as error:
                 log_.warning("offsets of a deleted topic stay", topic=name, error=str(error), help=error.help)
 
@@ -185,20 +199,32 @@ class Groups:
         return found
 
 
-async def _forget_some(shard: Shard[GroupMachine], topic: str) -> bool:
-    """Whether there was anything left to forget; others had their turn meanwhile. Raises PenstockError."""
-    machine, found = await shard.machine(), False
+async def _in_parts(whole: Mapping[Spot, T], ask: Callable[[Mapping[Spot, T]], Awaitable[Results]]) -> Results:
+    """Ask for so much at a time that others need not wait long; what comes behind an error shares it.
 
-    def step(machine: GroupMachine, now: int) -> Outcome:
-        nonlocal found
-        outcome = machine.topic_deleted(topic)
-        found = bool(outcome.records)
-        return outcome
+    Nobody is promised that partitions are changed together: each has a result of its own.
+    """
+    if len(whole) <= RECORDS_PER_STEP:
+        return await ask(whole)
+    results: dict[Spot, PenstockError | None] = {}
+    rest = iter(whole.items())
+    while part := dict(islice(rest, RECORDS_PER_STEP)):
+        try:
+            results |= await ask(part)
+        except PenstockError as error:
+            if not results:
+                raise
+            return results | dict.fromkeys((*part, *(spot for spot, _ in rest)), error)
+        await asyncio.sleep(0)  # an answer may be there at once
+    return results
 
-    shard.step(step)
+
+async def _forget_some(shard: Shard[GroupMachine], topic: str, unlooked: list[str]) -> None:
+    """One step for some of the groups; others had their turn meanwhile. Raises PenstockError."""
+    machine = await shard.machine()
+    shard.step(lambda machine, now: machine.topic_deleted(topic, unlooked))
     if shard.loaded is not machine:  # nothing was written, and trying again at once would not help
         raise PenstockError(
             Code.COORDINATOR_NOT_AVAILABLE, f"{shard.partition.topic}-{shard.partition.index} cannot be written"
         )
     await asyncio.sleep(0)
-    return found

@@ -9,6 +9,10 @@ Every verb is a step: `verb(now, token, …)` raises PenstockError and has chang
 
 Every ten minutes a sweep takes expired offsets (`retention.py`) and empty groups without offsets away. When a consumer
 group became empty is not in the log, so after a start that counts from there.
+
+A step's records are one batch, and all others wait for it, so a group with many offsets is deleted in several: ticks
+take its offsets, the last one the group itself and answers. Meanwhile the group is nobody's: whoever asks for it is to
+ask again. A crash in between leaves a group with fewer offsets, whose deletion nobody was told of.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -45,7 +49,7 @@ MAX_GROUPS = 10_000  # in one shard, with members and again with offsets: ids ar
 SWEEP_MS = 10 * 60 * 1000  # Kafka's offsets.retention.check.interval.ms
 _OFFSETS_PER_TICK = 10_000  # looked at: 5 ms for which all others wait
 _BYTES_PER_NAME = 8  # of topics members read, at least: what they read is looked at with their offsets
-_RECORDS_PER_STEP = 1_000  # they are one batch
+RECORDS_PER_STEP = 500  # of a verb that may have any number of them: they are one batch, and take some 5 ms
 
 
 class GroupListing(NamedTuple):
@@ -93,10 +97,15 @@ class GroupMachine:
         self._patterns = TopicPatterns()
         self._next_sweep = now + SWEEP_MS
         self._unswept: list[str] = []
+        self._unswept_spots: list[Spot] | None = None
+        """Of the last of those groups; None before it is looked at."""
+        self._deleting: dict[str, list[Token]] = {}
+        """Groups whose offsets are being taken away, and who waits for it."""
 
     # --- members
 
     def join(self, now: int, token: Token, request: JoinRequest) -> Outcome:
+        self._check_kept(request.group_id)
         group = self._groups.get(request.group_id)
         replaced = None
         if isinstance(group, ConsumerGroup):
@@ -143,6 +152,7 @@ class GroupMachine:
         return outcome + _answer(token, results)
 
     def consumer_heartbeat(self, now: int, token: Token, request: ConsumerHeartbeat) -> Outcome:
+        self._check_kept(request.group_id)
         group = self._groups.get(request.group_id)
         replaced = None
         if isinstance(group, ClassicGroup):
@@ -209,6 +219,7 @@ class GroupMachine:
         return Outcome(entries, (Reply(token, results),))
 
     def fetch(self, now: int, token: Token, request: FetchRequest) -> Outcome:
+        self._check_kept(request.group_id)
         group = self._groups.get(request.group_id)
         is_member = request.member_id is not None or request.member_epoch >= 0
         if isinstance(group, ConsumerGroup) and is_member:
@@ -235,12 +246,25 @@ class GroupMachine:
         entries = self._offsets.delete(group_id, [spot for spot in spots if results[spot] is None])
         return Outcome(entries, (Reply(token, results),))
 
-    def topic_deleted(self, topic: str, at_most: int = _RECORDS_PER_STEP) -> Outcome:
+    def groups_with_offsets(self) -> list[str]:
+        return list(self._offsets.groups())
+
+    def topic_deleted(self, topic: str, unlooked: list[str]) -> Outcome:
         """A topic is no more, so what was committed for it means nothing: a new one of that name begins at 0.
 
-        To be repeated until there are no records.
+        Args:
+            unlooked: groups with offsets; those that are done are taken off, and it is to be repeated for the others.
         """
-        return Outcome(self._offsets.delete_topic(topic, at_most))
+        records: list[Entry] = []
+        looked_at = 0
+        while unlooked and looked_at < _OFFSETS_PER_TICK and len(records) < RECORDS_PER_STEP:
+            looked_at += 1 + self._offsets.count(unlooked[-1])
+            room = RECORDS_PER_STEP - len(records)
+            taken_back = self._offsets.delete_of_topic(unlooked[-1], topic, room)
+            records += taken_back
+            if len(taken_back) < room:  # else there may be more
+                unlooked.pop()
+        return Outcome(records)
 
     def marker(self, producer_id: int, *, committed: bool) -> None:
         """The marker of a producer's transaction is in this shard's log."""
@@ -255,7 +279,9 @@ class GroupMachine:
         listed = [
             listing
             for listing in map(_listing, self._all())
-            if (not states or listing.state.lower() in states) and (not types or listing.group_type in types)
+            if listing.group_id not in self._deleting
+            and (not states or listing.state.lower() in states)
+            and (not types or listing.group_type in types)
         ]
         return _answer(token, tuple(listed))
 
@@ -272,14 +298,29 @@ class GroupMachine:
         return _answer(token, group.describe(self._topics))
 
     def delete(self, now: int, token: Token, group_id: str) -> Outcome:
-        group = self._known(group_id)
-        entries = [*group.delete(), *self._offsets.delete(group_id)]
-        self._drop(group_id)
-        return Outcome(entries, (Reply(token, None),))
+        """Answered when the last of its offsets is gone."""
+        if group_id in self._deleting:
+            self._deleting[group_id].append(token)
+            return Outcome()
+        self._known(group_id).check_deletable()
+        self._deleting[group_id] = [token]
+        return self._delete_some(group_id)
+
+    def _delete_some(self, group_id: str) -> Outcome:
+        entries = self._offsets.delete_some(group_id, RECORDS_PER_STEP)
+        if group_id in self._offsets:
+            return Outcome(entries)
+        tokens = self._deleting.pop(group_id)
+        if (group := self._groups.get(group_id)) is not None:
+            entries += group.delete()
+            self._drop(group_id)
+        return Outcome(entries, [Reply(token, None) for token in tokens])
 
     # --- time
 
     def next_deadline(self) -> int:
+        if self._deleting:
+            return 0  # it goes on at once
         due = self._deadlines.next()
         return self._next_sweep if due is None else min(due, self._next_sweep)
 
@@ -287,7 +328,11 @@ class GroupMachine:
         """What time has brought about; it may be due again at once, so that one tick's records are not too many."""
         records: list[Entry] = []
         replies: list[Reply] = []
-        while len(records) < _RECORDS_PER_STEP and (group_id := self._deadlines.pop_due(now)) is not None:
+        if self._deleting:
+            outcome = self._delete_some(next(iter(self._deleting)))
+            records += outcome.records
+            replies += outcome.replies
+        while len(records) < RECORDS_PER_STEP and (group_id := self._deadlines.pop_due(now)) is not None:
             group = self._groups[group_id]
             if isinstance(group, ClassicGroup):
                 outcome = group.tick(now)
@@ -296,7 +341,7 @@ class GroupMachine:
             else:
                 records += group.tick(now, self._topics)
             self._settle(group, now)
-        if now >= self._next_sweep and len(records) < _RECORDS_PER_STEP:
+        if now >= self._next_sweep and len(records) < RECORDS_PER_STEP:
             records += self._sweep(now)
         return Outcome(records, replies)
 
@@ -305,22 +350,30 @@ class GroupMachine:
             self._unswept = [group.group_id for group in self._all()]
         records: list[Entry] = []
         looked_at = 0
-        while self._unswept and looked_at < _OFFSETS_PER_TICK and len(records) < _RECORDS_PER_STEP:
+        while self._unswept and looked_at < _OFFSETS_PER_TICK and len(records) < RECORDS_PER_STEP:
             group_id = self._unswept[-1]
-            looked_at += 1 + self._offsets.count(group_id) + self._room.of(group_id) // _BYTES_PER_NAME
-            taken_back = self._expire(group_id, now)
-            records += taken_back
-            if len(taken_back) < _RECORDS_PER_STEP:  # else there may be more
+            if self._unswept_spots is None:
+                self._unswept_spots = self._offsets.committed_spots(group_id)
+            looked_at += (
+                1 + self._room.of(group_id) // _BYTES_PER_NAME + min(len(self._unswept_spots), _OFFSETS_PER_TICK)
+            )
+            records += self._expire(group_id, self._unswept_spots, now, RECORDS_PER_STEP - len(records))
+            if not self._unswept_spots:
                 self._unswept.pop()
+                self._unswept_spots = None
         self._next_sweep = now if self._unswept else now + SWEEP_MS
         return records
 
-    def _expire(self, group_id: str, now: int) -> list[Entry]:
-        group = self._find(group_id)
-        if group is None:
+    def _expire(self, group_id: str, unswept: list[Spot], now: int, at_most: int) -> list[Entry]:
+        """Takes from `unswept` what it has looked at and need not look at again."""
+        if group_id in self._deleting or (group := self._find(group_id)) is None:
+            unswept.clear()
             return []
         is_expired = expired(group, now, self._retention_ms, self._since(group))
-        entries = self._offsets.expire(group_id, is_expired, _RECORDS_PER_STEP)
+        looked_at, unswept[-_OFFSETS_PER_TICK:] = unswept[-_OFFSETS_PER_TICK:], []
+        late = self._offsets.expired(group_id, looked_at, is_expired)
+        unswept += late[at_most:]
+        entries = self._offsets.delete(group_id, late[:at_most])
         if group.is_empty and group_id not in self._offsets and group.next_deadline() is None:
             entries += group.delete()
             self._drop(group_id)
@@ -388,6 +441,7 @@ class GroupMachine:
         yield from (self._blank(group_id) for group_id in self._offsets.groups() if group_id not in self._groups)
 
     def _find(self, group_id: str) -> Group | None:
+        self._check_kept(group_id)
         group = self._groups.get(group_id)
         return self._blank(group_id) if group is None and group_id in self._offsets else group
 
@@ -428,6 +482,10 @@ class GroupMachine:
         self._empty_since.pop(group_id, None)
         self._deadlines.set(group_id, None)
         self._room.put(group_id, 0)
+
+    def _check_kept(self, group_id: str) -> None:
+        if group_id in self._deleting:
+            raise PenstockError(Code.COORDINATOR_LOADING, f"group {group_id!r} is being deleted", help="retry")
 
     def _check_room(self, group_id: str) -> None:
         if max(len(self._groups), self._offsets.group_count) >= self._max_groups:

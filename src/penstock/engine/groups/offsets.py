@@ -20,7 +20,7 @@ Results = Mapping[Spot, PenstockError | None]
 NO_OFFSET = OffsetValue(-1, -1, "", -1)
 """What a partition without a commit is answered with."""
 MAX_METADATA_CHARS = 4096  # Kafka's offset.metadata.max.bytes, which counts characters there as well
-MAX_OFFSETS_PER_GROUP = 100_000  # ten times the partitions of a broker; a group is deleted, and described, in one go
+MAX_OFFSETS_PER_GROUP = 100_000  # ten times the partitions of a broker; a group's offsets are told in one go
 
 
 class NewOffset(NamedTuple):
@@ -160,37 +160,39 @@ class Offsets:
             )
         return None
 
-    def delete(self, group_id: str, spots: Iterable[Spot] | None = None) -> list[Entry]:
-        """Forget offsets, pending ones too; all of the group's without `spots`."""
-        if spots is None:
-            spots = self._held(group_id)
-        else:
-            known = self._committed.get(group_id, {})
-            spots = (spot for spot in spots if spot in known or self.is_pending(group_id, spot))
-        wanted = dict.fromkeys(spots)
+    def delete(self, group_id: str, spots: Iterable[Spot]) -> list[Entry]:
+        """Forget offsets, pending ones too."""
+        known = self._committed.get(group_id, {})
+        wanted = dict.fromkeys(spot for spot in spots if spot in known or self.is_pending(group_id, spot))
         entries = [Entry(Kind.OFFSET, (group_id, *spot), None) for spot in wanted]
         for entry in entries:
             self.replay(entry, self._position + 1)
         return entries
 
-    def delete_topic(self, topic: str, at_most: int) -> list[Entry]:
-        """Forget what groups have committed for a topic that is no more, some of it; nothing when nothing is left."""
-        entries: list[Entry] = []
-        for group_id in list(self.groups()):
-            held = (spot for spot in self._held(group_id) if spot[0] == topic)
-            entries += self.delete(group_id, list(islice(held, at_most - len(entries))))
-            if len(entries) >= at_most:
-                break
-        return entries
+    def delete_some(self, group_id: str, at_most: int) -> list[Entry]:
+        """Forget so many of a group's offsets; nothing when nothing is left."""
+        return self.delete(group_id, list(islice(self._held(group_id), at_most)))
 
-    def expire(self, group_id: str, is_expired: Callable[[str, OffsetValue], bool], most: int) -> list[Entry]:
-        """Forget offsets `is_expired` says it of, by topic and value; not those a transaction may renew."""
-        spots = (
+    def delete_of_topic(self, group_id: str, topic: str, at_most: int) -> list[Entry]:
+        """Forget so many of those a group has for one topic; nothing when nothing is left."""
+        held = (spot for spot in self._held(group_id) if spot[0] == topic)
+        return self.delete(group_id, list(islice(held, at_most)))
+
+    def committed_spots(self, group_id: str) -> list[Spot]:
+        return list(self._committed.get(group_id, ()))
+
+    def expired(
+        self, group_id: str, spots: Iterable[Spot], is_expired: Callable[[str, OffsetValue], bool]
+    ) -> list[Spot]:
+        """Those `is_expired` says it of, by topic and value, that no transaction may renew."""
+        committed = self._committed.get(group_id, {})
+        return [
             spot
-            for spot, kept in self._committed.get(group_id, {}).items()
-            if is_expired(spot[0], kept.value) and not self.is_pending(group_id, spot)
-        )
-        return self.delete(group_id, list(islice(spots, most)))
+            for spot in spots
+            if (kept := committed.get(spot)) is not None
+            and is_expired(spot[0], kept.value)
+            and not self.is_pending(group_id, spot)
+        ]
 
     def end(self, producer_id: int, *, committed: bool) -> list[str]:
         """The marker of a producer's transaction is in the log. Returns the groups it had offsets for."""

@@ -22,7 +22,7 @@ from penstock.engine.groups.classic_requests import (
 )
 from penstock.engine.groups.consumer import TopicInfo
 from penstock.engine.groups.consumer_requests import ConsumerHeartbeat
-from penstock.engine.groups.machine import SWEEP_MS, GroupListing, GroupMachine
+from penstock.engine.groups.machine import RECORDS_PER_STEP, SWEEP_MS, GroupListing, GroupMachine
 from penstock.engine.groups.offsets import (
     CommitRequest,
     FetchRequest,
@@ -288,7 +288,7 @@ def test_nobody_knows_what_members_of_another_protocol_read(shard: Shard) -> Non
 def test_a_deleted_topic_takes_its_offsets_along(shard: Shard) -> None:
     shard.commit(spot=T0)
     shard.commit(spot=U0)
-    assert shard.keep(shard.machine.topic_deleted("t")) == [Entry(Kind.OFFSET, ("g", *T0), None)]
+    assert shard.keep(shard.machine.topic_deleted("t", ["g"])) == [Entry(Kind.OFFSET, ("g", *T0), None)]
     assert shard.fetch() == {T0: -1, ("t", 1): -1, U0: 1}
 
 
@@ -415,7 +415,87 @@ def test_a_group_is_deleted_with_its_offsets_when_it_is_empty(shard: Shard) -> N
         assert shard.listed() == [] and list(machine.dump()) == []
 
 
+MANY = {("many", partition): NewOffset(1) for partition in range(2 * RECORDS_PER_STEP + 1)}
+
+
+def _empty_group(shard: Shard, kind: str) -> None:
+    """Group g with many offsets, which had a member of that kind."""
+    if kind == "classic":
+        leave(shard, shard.join("g", "t"))
+    elif kind == "consumer":
+        shard.beat("g", epoch=shard.beat("g").member_epoch)
+        shard.beat("g", epoch=-1)
+    shard.ask("commit", CommitRequest("g", "", -1, None, MANY))
+
+
+@pytest.mark.parametrize("kind", ["simple", "classic", "consumer"])
+def test_a_group_with_many_offsets_is_deleted_bit_by_bit_and_answered_at_the_end(shard: Shard, kind: str) -> None:
+    _empty_group(shard, kind)
+    shard.commit_in_transaction(5, "g", U0)
+    kept = len(shard.log)
+    steps = [shard.keep(shard.machine.delete(shard.now, "first", "g"))]
+    steps += [shard.keep(shard.machine.delete(shard.now, "second", "g"))]
+    assert "first" not in shard.answers and not steps[1]
+    while shard.machine.next_deadline() <= shard.now:
+        assert "first" not in shard.answers
+        steps.append(shard.keep(shard.machine.tick(shard.now)))
+    assert shard.answers.keys() >= {"first", "second"}
+    assert max(map(len, steps)) <= RECORDS_PER_STEP + 3
+    groups = [entry.kind is not Kind.OFFSET for step in steps for entry in step]
+    assert groups == sorted(groups) and any(groups) == (kind != "simple"), "the group goes last"
+    assert len(shard.log) - kept == len(MANY) + 1 + sum(groups)
+    for machine in (shard.machine, shard.replayed()):
+        assert list(machine.dump()) == []
+
+
+@pytest.mark.parametrize("kind", ["simple", "classic", "consumer"])
+def test_a_group_that_is_being_deleted_is_nobodys(shard: Shard, kind: str) -> None:
+    _empty_group(shard, kind)
+    shard.ask("delete", "g")
+    for verb, request in (
+        ("join", join_request("g", "t")),
+        ("commit", CommitRequest("g", "", -1, None, {T0: NewOffset(1)})),
+        ("commit_in_transaction", TransactionalCommit("g", 5, 0, "", -1, None, {T0: NewOffset(1)})),
+        ("fetch", FetchRequest("g", None)),
+    ):
+        assert shard.refused(verb, request) is Code.COORDINATOR_LOADING
+    for verb in ("describe_classic", "describe_consumer"):
+        assert shard.refused(verb, "g") is Code.COORDINATOR_LOADING
+    assert shard.refused("delete_offsets", "g", [T0]) is Code.COORDINATOR_LOADING
+    with pytest.raises(PenstockError, match="being deleted"):
+        shard.beat("g")
+    assert shard.listed() == []
+    shard.machine = shard.replayed()  # a crash: nobody was told that the group is gone
+    left = len(shard.ask("fetch", FetchRequest("g", None)))
+    assert left == len(MANY) - RECORDS_PER_STEP and [listing.group_id for listing in shard.listed()] == ["g"]
+    shard.ask("delete", "g")
+    shard.wait(0)
+    assert list(shard.machine.dump()) == [] and list(shard.replayed().dump()) == []
+
+
 # --- time
+
+
+def test_a_sweep_looks_at_so_many_offsets_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.engine.groups.machine._OFFSETS_PER_TICK", 700)
+    looked_at = []
+    original = Offsets.expired
+
+    def watched(offsets: Offsets, group_id: str, spots: list[Spot], is_expired: Any) -> list[Spot]:
+        looked_at.append(len(spots))
+        return original(offsets, group_id, spots, is_expired)
+
+    monkeypatch.setattr(Offsets, "expired", watched)
+    shard = Shard({"retention_ms": SWEEP_MS})
+    shard.ask("commit", CommitRequest("g", "", -1, None, MANY))
+    for spot in (T0, U0):
+        shard.commit("h", spot)
+    shard.now += SWEEP_MS
+    steps = []
+    while shard.machine.next_deadline() <= shard.now:
+        steps.append(len(shard.keep(shard.machine.tick(shard.now))))
+    assert sum(steps) == len(MANY) + 2 and max(steps) == RECORDS_PER_STEP
+    assert max(looked_at) == 700 and shard.listed() == []
 
 
 def _lives_on(shard: Shard, milliseconds: int, beat: Any) -> None:
@@ -592,7 +672,7 @@ class Restarts(RuleBasedStateMachine):
 
     @rule()
     def delete_topic(self) -> None:
-        self.shard.keep(self.shard.machine.topic_deleted("t"))
+        self.shard.keep(self.shard.machine.topic_deleted("t", self.shard.machine.groups_with_offsets()))
         for group in ("g", "h"):
             self.forget(group, [T0, ("t", 1)])
 

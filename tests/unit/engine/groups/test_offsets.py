@@ -113,18 +113,9 @@ def test_deleting_takes_pending_offsets_too() -> None:
     _commit(offsets, 3, ("t", 1), producer=5)
     assert offsets.delete("g", [SPOT, ("t", 9)]) == [Entry(Kind.OFFSET, ("g", *SPOT), None)]
     assert _at(offsets, stable=True) == -1
-    assert [entry.key for entry in offsets.delete("g")] == [("g", "t", 1)]
+    assert [entry.key for entry in offsets.delete_some("g", 9)] == [("g", "t", 1)]
     offsets.end(5, committed=True)
     assert "g" not in offsets and list(offsets.dump()) == []
-
-
-def test_a_deleted_topic_is_forgotten_by_every_group() -> None:
-    offsets = Offsets()
-    _commit(offsets, 1)
-    _commit(offsets, 1, ("other", 0))
-    _commit(offsets, 1, ("t", 1), group="h", producer=5)
-    assert {entry.key for entry in offsets.delete_topic("t", 9)} == {("g", "t", 0), ("h", "t", 1)}
-    assert list(offsets.groups()) == ["g"] and _at(offsets, ("other", 0)) == 1
 
 
 def test_a_deleted_topic_is_forgotten_bit_by_bit() -> None:
@@ -132,14 +123,26 @@ def test_a_deleted_topic_is_forgotten_bit_by_bit() -> None:
     for partition in range(3):
         _commit(offsets, 1, ("t", partition))
         _commit(offsets, 2, ("t", partition), producer=5)
-        _commit(offsets, 1, ("t", partition), group="h")
+        _commit(offsets, 1, ("other", partition))
     steps = []
-    while entries := offsets.delete_topic("t", 2):
+    while entries := offsets.delete_of_topic("g", "t", 2):
         steps.append([entry.key for entry in entries])
     assert all(len(step) <= 2 for step in steps)
-    keys = [key for step in steps for key in step]
-    assert sorted(keys) == [(group, "t", partition) for group in ("g", "h") for partition in range(3)], "each once"
-    assert list(offsets.groups()) == []
+    assert sorted(key for step in steps for key in step) == [("g", "t", partition) for partition in range(3)], "once"
+    assert offsets.count("g") == 3 and _at(offsets, ("other", 0)) == 1
+
+
+def test_a_group_is_forgotten_bit_by_bit() -> None:
+    offsets = Offsets()
+    for partition in range(3):
+        _commit(offsets, 1, ("t", partition))
+        _commit(offsets, 2, ("t", partition), producer=5)
+    steps = []
+    while entries := offsets.delete_some("g", 2):
+        steps.append([entry.key for entry in entries])
+    assert all(len(step) <= 2 for step in steps)
+    assert sorted(key for step in steps for key in step) == [("g", "t", partition) for partition in range(3)], "once"
+    assert "g" not in offsets
 
 
 def test_a_dump_is_what_was_there_when_it_was_asked_for() -> None:
@@ -180,9 +183,9 @@ def test_offsets_a_transaction_may_renew_do_not_expire() -> None:
     def above_zero(topic: str, value: OffsetValue) -> bool:
         return value.offset > 0
 
-    assert [entry.key for entry in offsets.expire("g", above_zero, 1)] == [("g", "t", 2)]
-    assert [entry.key for entry in offsets.expire("g", above_zero, 9)] == [("g", "t", 3)]
-    assert [entry.key for entry in offsets.expire("g", above_zero, 9)] == []
+    asked = [("t", 3), ("t", 0), ("t", 1), ("t", 9)]
+    assert offsets.expired("g", asked, above_zero) == [("t", 3)]
+    assert offsets.expired("g", offsets.committed_spots("g"), above_zero) == [("t", 2), ("t", 3)]
 
 
 def test_groups_are_counted_while_they_have_offsets() -> None:
@@ -190,6 +193,6 @@ def test_groups_are_counted_while_they_have_offsets() -> None:
     _commit(offsets, 1)
     _commit(offsets, 1, group="h", producer=5)
     assert list(offsets.groups()) == ["g", "h"] and offsets.group_count == 2 and offsets.count("h") == 1
-    offsets.delete("g")
+    offsets.delete_some("g", 9)
     offsets.end(5, committed=False)
     assert list(offsets.groups()) == [] and offsets.group_count == 0
