@@ -7,7 +7,7 @@ unknown ones are skipped, so that a later release may add some.
 
 from collections.abc import Callable
 from enum import IntEnum
-from struct import Struct
+from struct import Struct, pack, unpack_from
 from struct import error as StructError  # noqa: N812
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -262,8 +262,13 @@ def _write(out: bytearray, kind: Any, value: Any, flexible: bool) -> None:
         out += kind.pack(value)
     elif isinstance(kind, _Array):
         _write_size(out, -1 if value is None else len(value), _INT, flexible)
-        for element in value or ():
-            _write(out, kind.of, element, flexible)
+        if kind.of is _INT:
+            out += pack(f">{len(value)}i", *value)
+        elif kind is _IDS and flexible:
+            _write_ids(out, value)
+        else:
+            for element in value or ():
+                _write(out, kind.of, element, flexible)
     elif isinstance(kind, _Struct):
         for part, field in zip(kind.fields, value[: len(kind.fields)], strict=True):
             _write(out, part, field, flexible)
@@ -277,6 +282,16 @@ def _write(out: bytearray, kind: Any, value: Any, flexible: bool) -> None:
         data = value if kind is _BYTES else value.encode()
         _write_size(out, len(data), _INT if kind is _BYTES else _SHORT, flexible)
         out += data
+
+
+def _write_ids(out: bytearray, topics: tuple[TopicPartitions, ...]) -> None:
+    """As `_write` would; a group has thousands of partitions, and they are written whenever somebody joins."""
+    for topic_id, partitions in topics:
+        count = len(partitions)
+        out += topic_id.bytes
+        _write_uvarint(out, count + 1)
+        out += pack(f">{count}i", *partitions)
+        out += b"\0"  # no tagged fields
 
 
 def _write_tags(out: bytearray, kind: _Struct, values: tuple[Any, ...]) -> None:
@@ -315,6 +330,9 @@ def _read(data: bytes, position: int, kind: Any, flexible: bool) -> tuple[Any, i
         count, position = _read_size(data, position, _INT, flexible)
         if count < 0 and kind.nullable:
             return None, position
+        if kind.of is _INT:
+            numbers = unpack_from(f">{_within(data, position, count)}i", data, position)
+            return numbers, position + count * _INT.size
         elements = []
         for _ in range(_within(data, position, count)):
             element, position = _read(data, position, kind.of, flexible)

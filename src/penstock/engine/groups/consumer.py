@@ -25,7 +25,7 @@ from penstock.engine.coordination.schemas import (
     TargetEpochValue,
     TargetValue,
 )
-from penstock.engine.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Assignment, Subscriber
+from penstock.engine.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Assignment, Subscriber, even_out
 from penstock.engine.groups.classic_requests import LeaveResult, LeavingMember
 from penstock.engine.groups.consumer_requests import (
     JOINING,
@@ -80,6 +80,10 @@ class ConsumerGroup:
         self._state = ConsumerState(group_id)
         self._revision: int | None = None
         """Of the topics this group was last held against."""
+        self._hashed: tuple[int, frozenset[str], int] | None = None
+        """That revision, the topics it subscribes to, and their hash."""
+        self._evenly: tuple[int, tuple[str, ...], str | None] | None = None
+        """The revision and the subscription for which the members' targets are all there is, divided evenly."""
         self._sessions: dict[str, int] = {}
         """When each member is given up."""
         self._revoking: dict[str, int] = {}
@@ -308,6 +312,7 @@ class ConsumerGroup:
         return self._find(member_id, member.group_instance_id)
 
     def _remove(self, now: int, member_ids: Sequence[str], topics: TopicView, step: Step) -> None:
+        self._evenly = None  # what they were to have is nobody's now
         for member_id in member_ids:
             self._forget(member_id)
             step.remove_member(member_id)
@@ -347,11 +352,43 @@ class ConsumerGroup:
             matched = self._patterns.match(regex, topics)
             if regex not in state.regexes or state.regexes[regex].topics != matched:
                 step.write(Kind.CONSUMER_REGEX, RegexValue(matched, topics.revision, now), regex)
-        metadata_hash = _hash(self.subscribed_topics(), topics)
+        metadata_hash = self._hash(topics)
         if changed or metadata_hash != state.metadata_hash:
             step.write(Kind.CONSUMER_GROUP, ConsumerGroupValue(state.epoch + 1, metadata_hash))
 
+    def _hash(self, topics: TopicView) -> int:
+        names = self.subscribed_topics()
+        if self._hashed is None or self._hashed[:2] != (topics.revision, names):
+            self._hashed = topics.revision, names, _hash(names, topics)
+        return self._hashed[2]
+
     def _retarget(self, topics: TopicView, step: Step) -> None:
+        state = self._state
+        subscription = self._one_subscription()
+        evenly = None
+        if subscription is not None and self._assignor() == DEFAULT_ASSIGNOR:
+            evenly = topics.revision, *subscription
+        if evenly is not None and evenly == self._evenly:
+            targets = even_out([self._subscriber(member_id, frozenset()) for member_id in state.members])
+        else:
+            targets = self._divide(topics)
+        self._evenly = evenly
+        for member_id, target in sorted(targets.items()):
+            if state.targets.get(member_id) != target:
+                step.write(Kind.CONSUMER_TARGET, TargetValue(target), member_id)
+        step.write(Kind.CONSUMER_TARGET_EPOCH, TargetEpochValue(state.epoch))
+
+    def _one_subscription(self) -> tuple[tuple[str, ...], str | None] | None:
+        """That of all members, if they have the same; None otherwise."""
+        subscriptions = map(_subscription, self._state.members.values())
+        first = next(subscriptions)
+        return first if all(other == first for other in subscriptions) else None
+
+    def _subscriber(self, member_id: str, topics: frozenset[UUID]) -> Subscriber:
+        state = self._state
+        return Subscriber(member_id, state.members[member_id].instance_id, topics, state.targets.get(member_id, ()))
+
+    def _divide(self, topics: TopicView) -> dict[str, Assignment]:
         state = self._state
         ids: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}
         partitions: dict[UUID, int] = {}
@@ -362,13 +399,8 @@ class ConsumerGroup:
                 found = [info for name in self._topic_names(member) if (info := topics.get(name)) is not None]
                 partitions.update((info.topic_id, info.partitions) for info in found)
                 ids[subscription] = frozenset(info.topic_id for info in found)
-            target = state.targets.get(member_id, ())
-            subscribers.append(Subscriber(member_id, member.instance_id, ids[subscription], target))
-        targets = ASSIGNORS[self._assignor()](subscribers, partitions)
-        for member_id, target in sorted(targets.items()):
-            if state.targets.get(member_id) != target:
-                step.write(Kind.CONSUMER_TARGET, TargetValue(target), member_id)
-        step.write(Kind.CONSUMER_TARGET_EPOCH, TargetEpochValue(state.epoch))
+            subscribers.append(self._subscriber(member_id, ids[subscription]))
+        return ASSIGNORS[self._assignor()](subscribers, partitions)
 
     def _reconcile(
         self, now: int, member_id: str, request: ConsumerHeartbeat, subscribed_in: TopicView | None, step: Step
@@ -386,7 +418,7 @@ class ConsumerGroup:
             state.target_epoch,
             state.targets.get(member_id, ()),
             request.topic_partitions,
-            lambda topic_id, partition: state.owner(topic_id, partition) in (None, member_id),
+            lambda topic_id, numbers: state.free_of(topic_id, numbers, member_id),
             subscribed,
         )
         if following is not current:
@@ -412,8 +444,8 @@ class ConsumerGroup:
     def subscribed_topics(self) -> frozenset[str]:
         """By name or by regular expression; some may not exist."""
         members = self._state.members.values()
-        by_name = {member.subscribed_topic_names for member in members}
-        return frozenset().union(*by_name, *(matched.topics for matched in self._state.regexes.values()))
+        by_name = {id(member.subscribed_topic_names): member.subscribed_topic_names for member in members}
+        return frozenset().union(*by_name.values(), *(matched.topics for matched in self._state.regexes.values()))
 
     # --- time
 
@@ -447,6 +479,7 @@ class ConsumerGroup:
 
     def replay(self, entry: Entry, now: int) -> None:
         """Applies a record from the log; everybody in it was heard of `now`."""
+        self._evenly = None
         self._state.apply(entry)
         if entry.kind is Kind.CONSUMER_MEMBER:
             if entry.value is None:

@@ -38,6 +38,8 @@ class ConsumerState:
         self.size_bytes = 0
         """Of what all members say of themselves."""
         self._currents: dict[str, CurrentValue] = {}
+        self._names: dict[tuple[str, ...], tuple[tuple[str, ...], int]] = {}
+        """Lists of topics members subscribe to, each kept once, and how many members have it."""
         self._owners: dict[UUID, dict[int, str]] | None = None
 
     @property
@@ -56,13 +58,16 @@ class ConsumerState:
     def current(self, member_id: str) -> CurrentValue:
         return self._currents.get(member_id, _NEW)
 
-    def owner(self, topic_id: UUID, partition: int) -> str | None:
-        """Who has a partition, or has been told to let go of it and has not said that it did."""
+    def free_of(self, topic_id: UUID, partitions: set[int], member_id: str) -> set[int]:
+        """Those nobody else has; who has been told to let go of one has it until it says that it did."""
         if self._owners is None:  # only now: a compacted log may be between two truths until it is read to its end
             self._owners = {}
-            for member_id, current in self._currents.items():
-                self._own(member_id, current)
-        return self._owners.get(topic_id, {}).get(partition)
+            for owner, current in self._currents.items():
+                self._own(owner, current)
+        owners = self._owners.get(topic_id)
+        if not owners:
+            return partitions
+        return {number for number in partitions if owners.get(number, member_id) == member_id}
 
     def _own(self, member_id: str, current: CurrentValue) -> None:
         assert self._owners is not None
@@ -98,7 +103,10 @@ class ConsumerState:
 
     def _put_member(self, member_id: str, value: ConsumerMemberValue | None) -> None:
         before = self.members.get(member_id)
+        if value is not None:
+            value = value._replace(subscribed_topic_names=self._shared(value.subscribed_topic_names))
         if before is not None:
+            self._unshare(before.subscribed_topic_names)
             self.size_bytes -= size_bytes(before)
             if before.instance_id is not None and self.instances.get(before.instance_id) == member_id:
                 del self.instances[before.instance_id]
@@ -107,6 +115,17 @@ class ConsumerState:
             if value.instance_id is not None:
                 self.instances[value.instance_id] = member_id
         _put(self.members, member_id, value)
+
+    def _shared(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """The same tuple for the same names: cheaper to keep, and to compare."""
+        kept, members = self._names.get(names, (names, 0))
+        self._names[kept] = kept, members + 1
+        return kept
+
+    def _unshare(self, names: tuple[str, ...]) -> None:
+        kept, members = self._names.pop(names)
+        if members > 1:
+            self._names[kept] = kept, members - 1
 
     def _put_current(self, member_id: str, value: CurrentValue | None) -> None:
         if self._owners is not None:

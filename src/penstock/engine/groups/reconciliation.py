@@ -24,7 +24,7 @@ STABLE, UNREVOKED, UNRELEASED = 0, 1, 2
 """As Kafka numbers them in its records."""
 
 Partitions = Mapping[UUID, set[int]]
-IsFree = Callable[[UUID, int], bool]
+FreeOf = Callable[[UUID, set[int]], set[int]]
 
 
 def reconcile(
@@ -32,14 +32,14 @@ def reconcile(
     target_epoch: int,
     target: Assignment,
     owned: Sequence[TopicPartitions] | None,
-    is_free: IsFree,
+    free_of: FreeOf,
     subscribed: frozenset[UUID] | None = None,
 ) -> CurrentValue:
     """A member's next standing; the same object when there is nothing to change.
 
     Args:
         owned: what the member reports to have; None if it reports nothing new.
-        is_free: whether nobody else has a partition.
+        free_of: those of a topic's partitions that nobody else has.
         subscribed: the topics it has just subscribed to, if it has.
     """
     if current.state == STABLE and current.member_epoch == target_epoch:
@@ -49,7 +49,7 @@ def reconcile(
         if _owns_any(owned, _sets(current.partitions_pending_revocation)):
             return current if subscribed is None else _without_unsubscribed(current, subscribed)
         epoch += 1
-    following = _approach(current, epoch, target_epoch, target, owned, is_free)
+    following = _approach(current, epoch, target_epoch, target, owned, free_of)
     return current if following == current else following
 
 
@@ -59,7 +59,7 @@ def _approach(
     target_epoch: int,
     target: Assignment,
     owned: Sequence[TopicPartitions] | None,
-    is_free: IsFree,
+    free_of: FreeOf,
 ) -> CurrentValue:
     has, wanted = _sets(current.assigned_partitions), _sets(target)
     kept = {topic_id: numbers & wanted.get(topic_id, set()) for topic_id, numbers in has.items()}
@@ -69,11 +69,9 @@ def _approach(
     state = STABLE
     for topic_id, numbers in wanted.items():
         mine = kept.setdefault(topic_id, set())
-        for number in numbers - mine:
-            if is_free(topic_id, number):
-                mine.add(number)
-            else:
-                state = UNRELEASED
+        mine |= free_of(topic_id, numbers - mine)
+        if len(mine) < len(numbers):
+            state = UNRELEASED
     return _at(current, target_epoch, state, make_assignment(kept), ())
 
 

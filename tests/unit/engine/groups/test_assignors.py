@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.coordination.schemas import TopicPartitions
-from penstock.engine.groups.assignors import ASSIGNORS, Assignment, Subscriber, assign_range, assign_uniform
+from penstock.engine.groups.assignors import ASSIGNORS, Assignment, Subscriber, assign_range, assign_uniform, even_out
 
 TOPICS = [UUID(int=number) for number in (7, 3, 11, 5)]
 partition_counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 9), max_size=4)
@@ -73,6 +73,23 @@ def test_uniform_is_even_and_moves_as_little_as_that_allows(earlier, now, before
     each, extra = divmod(len(there), len(now))
     with_one_more = sum(1 for name in now if len(had[name]) > each)
     assert kept == sum(min(len(had[name]), each) for name in now) + min(extra, with_one_more)
+
+
+@given(earlier=st.sets(member_ids, min_size=1), newcomers=st.sets(member_ids), partitions=partition_counts)
+def test_members_that_join_are_given_as_much_as_if_all_was_divided_anew(earlier, newcomers, partitions) -> None:
+    everything = frozenset(TOPICS)
+    first = assign_uniform(subscribers(dict.fromkeys(earlier, everything)), partitions)
+    members = subscribers(dict.fromkeys(earlier | newcomers, everything), first)
+    evened, anew = even_out(members), assign_uniform(members, partitions)
+    assert sorted(loads(evened).values()) == sorted(loads(anew).values())
+    assert sum(loads(evened)[name] for name in earlier) == sum(loads(anew)[name] for name in earlier), "as few moves"
+    for name in earlier:
+        assert places(evened[name]) <= places(first[name])
+    given_out = [place for assignment in evened.values() for place in places(assignment)]
+    assert sorted(given_out) == sorted((topic, n) for topic, count in partitions.items() for n in range(count))
+    for assignment in evened.values():
+        assert list(assignment) == sorted(assignment, key=lambda topic: topic.topic_id.int)
+        assert all(topic.partitions and list(topic.partitions) == sorted(topic.partitions) for topic in assignment)
 
 
 @given(wanted=st.dictionaries(member_ids, subscriptions), before=partition_counts, after=partition_counts)

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.engine.groups.consumer_world import FakeTopics, owned_by_id
 
 from penstock.engine.coordination.schemas import Entry, TopicPartitions, decode_entry, encode_entry
+from penstock.engine.groups import assignors
 from penstock.engine.groups.assignors import make_assignment
 from penstock.engine.groups.consumer import ConsumerGroup
 from penstock.engine.groups.consumer_requests import ConsumerHeartbeat, ConsumerLimits
@@ -321,6 +322,41 @@ def test_groups_share_what_patterns_match() -> None:
         join(group, topics, "a", subscribed_topic_names=(), subscribed_topic_regex="a.*")
         assert group.subscribed_topics() == {"apples"}
     assert len(patterns._patterns) == 1
+
+
+def test_who_joins_costs_what_moves_and_not_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    divided = []
+    original = assignors.assign_uniform
+
+    def watched(subscribers, partitions):
+        divided.append(len(subscribers))
+        return original(subscribers, partitions)
+
+    monkeypatch.setattr("penstock.engine.groups.consumer.ASSIGNORS", {"uniform": watched})
+    group, topics = ConsumerGroup("g", lambda: "", LIMITS), FakeTopics(apples=40, pears=20)
+
+    def is_whole(count: int) -> bool:
+        targets = [member.target_assignment for member in group.describe(topics).members]
+        loads = [sum(len(topic.partitions) for topic in target) for target in targets]
+        places = {(topic.topic_id, number) for target in targets for topic in target for number in topic.partitions}
+        return len(places) == sum(loads) == count and max(loads) - min(loads) <= 1
+
+    for number in range(6):
+        join(group, topics, f"m{number}", subscribed_topic_names=("pears", "apples"))
+    assert divided == [1] and is_whole(60), "all was divided once, for the first"
+    group.heartbeat(1, ConsumerHeartbeat("g", "m0", -1), topics)
+    join(group, topics, "m6", subscribed_topic_names=("apples", "pears"))
+    assert divided == [1, 6] and is_whole(60), "what the one who left was to have is nobody's"
+    topics.put("apples", 50)
+    join(group, topics, "m7", subscribed_topic_names=("apples", "pears"))
+    assert divided == [1, 6, 7] and is_whole(70), "topics have changed"
+    join(group, topics, "m8", subscribed_topic_names=("apples",))
+    assert divided == [1, 6, 7, 8], "not all read the same"
+    again = ConsumerGroup("g", lambda: "", LIMITS)
+    for entry in group.dump():
+        again.replay(entry, 5)
+    join(again, topics, "m9", subscribed_topic_names=("apples", "pears"))
+    assert divided == [1, 6, 7, 8, 9]
 
 
 def test_a_topic_made_again_is_another_one() -> None:
