@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.storage.kept_ends import load_ends
+from penstock.storage.local_disk import LocalDisk
 from tests.chaos.broker_process import BrokerExitedError, BrokerProcess, directory_fingerprint
 from tests.chaos.load import create_topic, read_everything, wait_until
 from tests.chaos.wire import Wire
-from penstock.storage.kept_ends import load_ends
-from penstock.storage.local_disk import LocalDisk
 
 pytestmark = pytest.mark.slow
 

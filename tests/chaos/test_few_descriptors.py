@@ -8,9 +8,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from chaos.broker_process import BrokerProcess
-from chaos.load import wait_until
-from chaos.wire import Wire
+from tests.chaos.broker_process import BrokerProcess
+from tests.chaos.load import wait_until
+from tests.chaos.wire import Wire
 
 DESCRIPTORS = 256
 FLOOD = 600

@@ -54,7 +54,7 @@ class WiredConnection:
         self.connection: Connection = self.connections.accept()
         self.connection.connected(self.transport)
 
-    def another(self) -> "Bench":
+    def another(self) -> "WiredConnection":
         """A further connection to the same listener and session."""
         other = copy(self)
         other.transport = RecordingTransport()
@@ -364,7 +364,7 @@ def large(size: int) -> bytes:
 
 
 def test_large_requests_wait_for_room_and_come_when_there_is_some() -> None:
-    first = Bench(Limits(receive_bytes=10 << 20))
+    first = WiredConnection(Limits(receive_bytes=10 << 20))
     second = first.another()
     first.receive(large(8 << 20) + b"1")
     second.receive(large(8 << 20) + b"2")
@@ -380,7 +380,7 @@ def test_large_requests_wait_for_room_and_come_when_there_is_some() -> None:
 
 
 def test_small_requests_never_wait_for_room() -> None:
-    first = Bench(Limits(receive_bytes=1 << 20))
+    first = WiredConnection(Limits(receive_bytes=1 << 20))
     second = first.another()
     first.receive(large(50 << 20) + b"1")
     second.request(bytes(200 * 1024))
@@ -388,7 +388,7 @@ def test_small_requests_never_wait_for_room() -> None:
 
 
 def test_room_comes_back_from_connections_that_end() -> None:
-    first = Bench(Limits(receive_bytes=10 << 20))
+    first = WiredConnection(Limits(receive_bytes=10 << 20))
     waiting, gone = first.another(), first.another()
     first.receive(large(8 << 20) + b"1")
     gone.receive(large(9 << 20) + b"2")
@@ -401,7 +401,7 @@ def test_room_comes_back_from_connections_that_end() -> None:
 
 
 def test_while_others_wait_a_large_request_has_to_come_fast(log: RecordingLog) -> None:
-    bench = Bench(Limits(receive_bytes=10 << 20))
+    bench = WiredConnection(Limits(receive_bytes=10 << 20))
     bench.receive(large(8 << 20) + b"1")
     bench.sweep_after(20)
     assert not bench.transport.aborted
@@ -412,7 +412,7 @@ def test_while_others_wait_a_large_request_has_to_come_fast(log: RecordingLog) -
 
 
 def test_answers_behind_an_unanswered_request_are_counted_and_stop_reading() -> None:
-    bench = Bench(Limits(unsent_bytes=1000))
+    bench = WiredConnection(Limits(unsent_bytes=1000))
     bench.request(b"1", b"2", b"3")
     bench.session.answers[1].send((bytes(600),))
     assert (bench.transport.reading, bench.connections.holders.held_bytes) == (True, 600)
@@ -424,7 +424,7 @@ def test_answers_behind_an_unanswered_request_are_counted_and_stop_reading() -> 
 
 
 def test_of_all_connections_the_one_that_holds_most_answers_is_closed(log: RecordingLog) -> None:
-    first = Bench(Limits(answer_bytes=100_000))
+    first = WiredConnection(Limits(answer_bytes=100_000))
     second = first.another()
     for bench, held in ((first, 30_000), (second, 60_000)):
         bench.session.answers.clear()
@@ -440,7 +440,7 @@ def test_of_all_connections_the_one_that_holds_most_answers_is_closed(log: Recor
 
 
 def test_answers_that_the_peer_does_not_read_are_counted() -> None:
-    bench = Bench(taken=0)
+    bench = WiredConnection(taken=0)
     bench.session.at_once = True
     bench.request(bytes(100_000))
     assert bench.connections.holders.held_bytes == 100_000
@@ -450,7 +450,7 @@ def test_answers_that_the_peer_does_not_read_are_counted() -> None:
 
 
 def test_a_request_that_takes_long_is_alone_on_its_connection() -> None:
-    bench = Bench()
+    bench = WiredConnection()
     bench.session.on_frame = bench.connection.busy
     bench.request(b"1", b"2")
     assert bench.session.frames == [b"1"]
@@ -463,7 +463,7 @@ def test_a_request_that_takes_long_is_alone_on_its_connection() -> None:
 
 
 def test_many_requests_at_once_let_others_have_a_turn() -> None:
-    bench = Bench()
+    bench = WiredConnection()
     bench.session.at_once = True
 
     def slow() -> None:
@@ -480,7 +480,7 @@ def test_many_requests_at_once_let_others_have_a_turn() -> None:
 def test_a_connection_that_ends_unanswered_leaves_nothing_behind() -> None:
     gc.disable()
     try:
-        bench = Bench()
+        bench = WiredConnection()
         other = bench.another()
         other.request(b"1", b"2")
         bench.session.answers[1].send((b"x",))
@@ -494,7 +494,7 @@ def test_a_connection_that_ends_unanswered_leaves_nothing_behind() -> None:
 
 
 def test_an_answer_for_nobody_is_let_go() -> None:
-    bench = Bench()
+    bench = WiredConnection()
     bench.request(b"1", b"2")
     bench.connection.disconnected()
     for answer in bench.session.answers:
