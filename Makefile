@@ -83,7 +83,8 @@ chaos: setup ## the fault matrix: a real cluster in network namespaces, every fa
 upgrade: setup ## three brokers of an older version (OLD, as git knows it) to this one, two of them back in between, while they are written to
 	@$(BIN)/python -m tests.cluster.upgrade --old $${OLD:-HEAD~1}
 
-soak: setup ## an hour of a real cluster with a fault a minute (MINUTES): memory and descriptors stay flat
+soak: setup ## hostile peers, then an hour of a real cluster with a fault a minute (MINUTES): memory and descriptors stay flat
+	@$(BIN)/python -m tests.hostile
 	@$(BIN)/python -m tests.matrix.soak --minutes $${MINUTES:-60}
 
 soak-broker: setup ## long runs of one broker: more kills, cuts and seeds (KILLS, CUTS, SEEDS, RECORDS)

@@ -132,11 +132,15 @@ class BrokerProcess:
             for line in self._output.read_bytes().splitlines(keepends=True)
         )
 
+    @property
+    def http(self) -> str:
+        """Where a broker that is ready tells of its health, HOST:PORT."""
+        ready = next(line for line in self._output.read_text().splitlines() if line.startswith("ready "))
+        return ready.split("http=")[1].split()[0]
+
     def health(self) -> dict[str, Any]:
         """What `/health` says of a broker that is ready."""
-        ready = next(line for line in self._output.read_text().splitlines() if line.startswith("ready "))
-        address = ready.split("http=")[1].split()[0]
-        with urllib.request.urlopen(f"http://{address}/health", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{self.http}/health", timeout=10) as answer:
             told: dict[str, Any] = json.load(answer)
         return told
 

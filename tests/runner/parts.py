@@ -140,6 +140,7 @@ TEST = (
     *_SPARK_TESTS,
     _tests("real terminal", "tests/terminal", budget_s=100),
     _tests("real processes: kill, power cut, disk", "tests/chaos", budget_s=300),
+    _tests("hostile peers: three workloads", "tests/hostile", budget_s=150),
     _tests("simulated cluster", "tests/simulation", budget_s=400),
     _tests("deployment", "tests/deploy", budget_s=100),
     _tests("model of replication", "tests/model", budget_s=200, environment=_BRIEF_JVM),
@@ -150,11 +151,11 @@ NIGHTLY = (
         *("--json", str(_ROOT / ".cache" / "runs" / "matrix.json")),
         budget_s=7200,
     ),
+    _module("hostile peers: all workloads", "tests.hostile", budget_s=600, cores=2),
     _module("soak: 20 minutes", "tests.matrix.soak", "--minutes", "20", budget_s=2400),
     _module(
         *("upgrade and back", "tests.cluster.upgrade", "--old", "HEAD~1"),
         budget_s=900,
-        environment={"PYTHONPATH": "tests"},
     ),
     _module(
         *("simulated cluster: 5,000 seeds", "tests.simulation", "--seeds", "5000", "--first", "500", "--keep-going"),
