@@ -156,7 +156,7 @@ class Member:
 
     async def _settle(self, request: Any, kind: type[Response]) -> Response:
         """Ask until the coordinator is there."""
-        answer = await self._ask(request, kind)
+        answer: Any = await self._ask(request, kind)
         if answer.error_code in _WAIT:
             await asyncio.sleep(_RETRY_S)
             return await self._settle(request, kind)
@@ -179,7 +179,7 @@ class Member:
         writer.write(_INT.pack(len(frame.getvalue())) + frame.getvalue())
         (size,) = _INT.unpack(await reader.readexactly(_INT.size))
         answer = await reader.readexactly(size)
-        _, used = entity_reader(kind.__header_schema__)(answer, 0)
+        _, used = entity_reader(kind.__header_schema__)(answer, 0)  # type: ignore[attr-defined]
         return entity_reader(kind)(answer, used)[0]
 
     def _join_request(self) -> JoinGroupRequest:

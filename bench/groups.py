@@ -46,4 +46,4 @@ OWN: dict[str, Own] = {
     "widest": Own(opening.measure_widest, opening.WIDEST_ROWS, every=ONCE),
 }
 NAMES = (*SHARED, *OWN)
-ROWS = [row for group in (*SHARED.values(), *OWN.values()) for row in group.rows]
+ROWS = [row for group in SHARED.values() for row in group.rows] + [row for group in OWN.values() for row in group.rows]

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -18,7 +19,7 @@ from bench.figures import Result, figures
 COLOURS = {"penstock": "#3b82c4", "kafka": "#d9822b", "floor": "#5a9e6f"}
 NAMES = {"penstock": "Penstock", "kafka": "Apache Kafka", "floor": "C floor"}
 _INK = "#808890"  # between black and white: text and lines show on both
-_STYLE = {
+_STYLE: Any = {
     "svg.hashsalt": "penstock",  # ids, otherwise random
     "svg.fonttype": "none",
     "font.family": "sans-serif",

@@ -333,8 +333,8 @@ def measure_json(bench: Workbench, number: int) -> Figures:
 class Group(NamedTuple):
     """Measured in every `every`-th round, the first included; `prepare` comes once, before anything is measured."""
 
-    measure: Callable[[Workbench, int], Figures]
-    prepare: Callable[[Workbench], None] | None = None
+    measure: Callable[[Any, int], Figures]
+    prepare: Callable[[Any], None] | None = None
     every: int = 1
 
     def is_due(self, round_number: int) -> bool:

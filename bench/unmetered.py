@@ -14,8 +14,8 @@ def _ignore(*_: object) -> None:
     return None
 
 
-Histogram.observe = _ignore  # type: ignore[method-assign]
-StallMonitor.start = _ignore  # type: ignore[method-assign]
+Histogram.observe = _ignore  # type: ignore[assignment]
+StallMonitor.start = _ignore  # type: ignore[assignment]
 
 from penstock.cli.main import main  # noqa: E402 - the broker must bind the replaced methods
 

@@ -39,7 +39,7 @@ class Broker:
         upkeep_ms: int = 50,
         ends_behind_s: float = 10.0,
     ) -> None:
-        self.disk = disk
+        self.disk: Any = disk
         self.clock = clock
         self.failures: list[BaseException] = []
         self.stats = Stats()
@@ -79,7 +79,7 @@ async def running(broker: Broker) -> AsyncIterator[Broker]:
     assert broker.failures == []
 
 
-def batch_of(values: list[bytes], clock: VirtualClock, **fields: int) -> bytearray:
+def batch_of(values: list[bytes], clock: VirtualClock, **fields: Any) -> bytearray:
     now_ms = clock.now_ms()
     return bytearray(build_batch([(None, value, [], now_ms) for value in values], **fields))
 
@@ -156,7 +156,7 @@ async def read_all(partition: Partition, offset: int | None = None, max_bytes: i
     return batches
 
 
-async def wait_for(condition: Callable[[], object], limit_s: float = 60.0) -> None:
+async def wait_for(condition: Callable[..., object], limit_s: float = 60.0) -> None:
     """Let virtual time pass until the condition holds."""
     deadline = asyncio.get_running_loop().time() + limit_s
     while not condition():

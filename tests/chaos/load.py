@@ -4,7 +4,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -41,7 +41,7 @@ DOWN = {
 }
 
 
-def wait_until(condition: Callable[[], bool], timeout: float, what: str) -> None:
+def wait_until(condition: Callable[..., bool], timeout: float, what: str) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -95,7 +95,7 @@ class ProducerLoad:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"load-{name}", daemon=True)
 
-    def __enter__(self) -> "ProducerLoad":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

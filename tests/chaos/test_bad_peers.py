@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 import pytest
@@ -97,7 +98,7 @@ class Peer:
     def ask(self, api: str, version: int, /, **values: object) -> dict:
         self.send_frame(request_frame(make(api, version, values), 5))
         frame = self.receive_frame()
-        kind = entity_of(api, version, "response")
+        kind: Any = entity_of(api, version, "response")
         head = 5 if kind.__flexible__ and api != "api_versions" else 4
         return plain(read(kind, frame[head:]))
 

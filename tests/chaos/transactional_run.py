@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import psutil  # type: ignore[import-untyped]
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -155,7 +155,7 @@ class Run:
                 kind, victim = "kill_twice" if index % 6 == 4 else "kill", "broker"
             yield Fault(kind, victim, after, self._coin.uniform(0, 0.05))
 
-    def __enter__(self) -> "Run":
+    def __enter__(self) -> Self:
         for role, partitions in PARTITIONS.items():
             create_topic(self._broker.bootstrap, self.topics[role], partitions, _SMALL_SEGMENTS)
         for name in self._specs:

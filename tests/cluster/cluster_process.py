@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -215,7 +215,7 @@ class ClusterProcess:
         self.nodes = {node.id: node for node in nodes}
         self._beside = beside
 
-    def __enter__(self) -> "ClusterProcess":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import cycle
 from pathlib import Path
+from typing import Self
 
 from tests.chaos.load import wait_until
 from tests.chaos.transactional_history import Violation
@@ -86,7 +87,7 @@ class ClusterRun(Run):
             lambda: cluster.leader(self.copies[0].target, 0),
         ]
 
-    def __enter__(self) -> "ClusterRun":
+    def __enter__(self) -> Self:
         for role, partitions in PARTITIONS.items():
             self._cluster.create_topic(self.topics[role], partitions, self._cluster.smallest_segments)
         for name in self._specs:

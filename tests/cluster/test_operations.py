@@ -144,7 +144,7 @@ def test_partitions_move_slowly_turn_back_and_arrive(cluster: PenstockCluster) -
         assert holders(cluster, "ballast-move") == before
 
         ask("reassign", *words, "--throttle", "400KB", "--no-wait", "--yes")
-        seen = []
+        seen: list[Any] = []
 
         def is_on_its_way() -> bool:
             seen[:] = ask("reassign", "--status")

@@ -137,7 +137,7 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def eventually(probe: Callable[[], T], wanted: Callable[[T], bool]) -> T:
+def eventually(probe: Callable[..., T], wanted: Callable[..., bool]) -> T:
     """What `probe` finds once that is as wanted, or at the deadline.
 
     Kafka answers a change before every part of it acts on it.

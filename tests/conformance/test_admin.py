@@ -1,7 +1,7 @@
 """Topics made, listed, refused and removed through every client that can."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -61,16 +61,16 @@ def test_a_recreated_topic_starts_empty(judges: Judges, name: str) -> None:
 def test_refused_topics(judges: Judges, new_topic: Callable[..., str], name: str) -> None:
     client = judges[name]
 
-    def refusal(topic: str, partitions: int = 1, **config: str) -> int:
+    def refusal(topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> int:
         with pytest.raises(ClientError) as failure:
-            client.create_topic(topic, partitions, config)
+            client.create_topic(topic, partitions, config or {})
         return failure.value.code
 
     assert refusal(new_topic("taken")) == TOPIC_ALREADY_EXISTS
     assert refusal("not/a/name") == INVALID_TOPIC
     assert refusal("x" * 250) == INVALID_TOPIC
-    assert refusal(fresh_name("config"), **{"retention.ms": "soon"}) == INVALID_CONFIG
-    assert refusal(fresh_name("config"), **{"no.such.setting": "1"}) == INVALID_CONFIG
+    assert refusal(fresh_name("config"), config={"retention.ms": "soon"}) == INVALID_CONFIG
+    assert refusal(fresh_name("config"), config={"no.such.setting": "1"}) == INVALID_CONFIG
 
 
 def test_refused_numbers(judges: Judges) -> None:

@@ -83,7 +83,8 @@ def test_odd_ways_to_grow(wire: Wire, new_topic: Callable[..., str], node: int) 
         topic: ErrorCode.invalid_request,
         other: ErrorCode.none,
     }
-    for assigned in ([], [[]], [[node, node]], [[node + 98]], [[node], [node]], [[-1]]):
+    wrong: list[list[list[int]]] = [[], [[]], [[node, node]], [[node + 98]], [[node], [node]], [[-1]]]
+    for assigned in wrong:
         found = create_partitions(wire, (topic, 2, assigned))
         assert found == {topic: ErrorCode.invalid_replica_assignment}, assigned
     for name in ("", "not/a/name"):

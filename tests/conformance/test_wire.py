@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from kio.schema.api_versions.v0.response import ApiVersionsResponse as OldApiVersionsResponse
@@ -123,6 +124,7 @@ def test_responses_come_in_request_order(wire: Wire, new_topic: Callable[..., st
             sent.append((wire.send(produce_request(topic, {0: one})), ProduceResponse))
     bases = []
     for correlation, kind in sent:
+        answer: Any
         received, answer = wire.receive(kind)
         assert received == correlation
         if kind is ProduceResponse:

@@ -211,7 +211,7 @@ class BatchHeader(NamedTuple):
     codec: int
     append_time: bool
     producer: tuple[int, int, int]
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 def batch_headers(records: bytes) -> list[BatchHeader]:

@@ -44,7 +44,7 @@ def _pod(manifests: dict[tuple[str, str], chart.Manifest], name: str = "penstock
     return dict(manifests["StatefulSet", name]["spec"]["template"]["spec"])
 
 
-def _config(manifests: dict[tuple[str, str], chart.Manifest], index: int) -> config_loading.Config:
+def _config(manifests: dict[tuple[str, str], chart.Manifest], index: int) -> Any:
     told = chart.environment(_pod(manifests)["containers"][0], chart.pod_fields("penstock", index))
     del told["PENSTOCK_CONFIG"]
     return config_loading.load(env={**read_dockerfile().environment, **told})

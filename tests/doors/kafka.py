@@ -70,7 +70,8 @@ async def open_door(
     disk: FaultyDisk | None = None,
     max_piece_bytes: int = 1 << 16,
 ) -> Door:
-    stats, clock, failures = Stats(), VirtualClock(), []
+    failures: list[BaseException] = []
+    stats, clock = Stats(), VirtualClock()
     disk = disk or FaultyDisk(seed)
     directory = DataDirectory(disk, "/data")
     await disk.run(directory.open)
@@ -138,7 +139,7 @@ def _fill(entity: type, values: Mapping[str, Any]) -> Any:
             made[field.name] = None if nullable else () if array else _zero(kafka_type)
             continue
         value = values[field.name]
-        if value is not None and is_dataclass(kind):
+        if value is not None and isinstance(kind, type) and is_dataclass(kind):
             value = tuple(_fill(kind, each) for each in value) if array else _fill(kind, value)
         elif kafka_type.startswith("timedelta"):
             value = datetime.timedelta(milliseconds=value)

@@ -10,6 +10,7 @@ class RecordingTransport:
 
     def __init__(self, taken: int | None = None) -> None:
         self.peer = "test:1"
+        self.certified = False
         self.sent: list[bytes | tuple[File, int, int]] = []
         self.unsent = 0
         self.reading = True

@@ -195,7 +195,8 @@ class Workload:
         self._closing = ExitStack()
 
     def __enter__(self) -> "Workload":
-        for each in (*self.loads, self.reader, self.knocks, self.java):
+        parts: tuple[Any, ...] = (*self.loads, self.reader, self.knocks, self.java)
+        for each in parts:
             if each is not None:
                 self._closing.enter_context(each)
         return self

@@ -50,6 +50,6 @@ def _use(cluster: PenstockCluster) -> None:
         consumer.subscribe(["orders"])
         for record in consumer.consume(5, timeout=60):
             assert record.error() is None
-            consumer.commit(record, asynchronous=False)
+            consumer.commit(message=record, asynchronous=False)
     finally:
         consumer.close()

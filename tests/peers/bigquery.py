@@ -88,7 +88,7 @@ class BigQuery:
         self.peak: dict[str, int] = {}
         self.sizes: dict[str, list[int]] = {}
         self.refuse: Callable[[dict[str, Any]], str | None] = lambda row: None
-        self.gate: dict[str, Callable[[], None]] = {}
+        self.gate: dict[str, Callable[[], object]] = {}
         self.arrow_schemas: list[pa.Schema] = []
         self.errors_in_status = False
         self._under_way: dict[str, int] = {}
@@ -516,7 +516,7 @@ def _null_trouble(row: dict[str, Any], schema: list[dict[str, Any]]) -> str | No
 
 def _from_json(row: dict[str, Any], schema: list[dict[str, Any]], ignore_unknown: bool) -> dict[str, Any]:
     known = {each["name"].lower(): each for each in schema}
-    made = {}
+    made: dict[str, Any] = {}
     for name, value in row.items():
         each = known.get(name.lower())
         if each is None:

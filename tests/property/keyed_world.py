@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from tests.simulated_broker import HUGE, Stored, append, split
 
@@ -118,7 +119,7 @@ class KeyedHistory:
                 raise
 
     @staticmethod
-    def _batch(partition: Partition, record: tuple[bytes, bytes | None], **fields: int) -> bytearray:
+    def _batch(partition: Partition, record: tuple[bytes, bytes | None], **fields: Any) -> bytearray:
         now_ms = partition._clock.now_ms()
         return bytearray(build_batch([(*record, [], now_ms)], transactional=bool(fields), **fields))
 

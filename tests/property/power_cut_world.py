@@ -108,9 +108,10 @@ class PowerCutWorld:
         self.interval = self.random.choice((0, 300, 4096))
         self.ends_behind_s = (10.0, 0.1, 0.001)[seed % 3]
         self.producers_per_partition = producers_per_partition
-        self.loop = asyncio.get_running_loop()
-        assert isinstance(self.loop, VirtualLoop)
-        self.clock = VirtualClock(self.loop)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self.loop = loop
+        self.clock = VirtualClock(loop)
         self.violations: list[BaseException] = []
 
     # --- lives
@@ -324,7 +325,7 @@ class PowerCutWorld:
             wait.arrive()
         return True
 
-    def _noting(self, learn: Callable[[], None]) -> None:
+    def _noting(self, learn: Callable[..., None]) -> None:
         try:
             learn()
         except Violation as violation:
@@ -468,11 +469,11 @@ class PowerCutWorld:
                     raise Violation(f"nobody created {topic.name}")
                 self._note_topic(topic.name, topic_id, len(topic.partitions), dict(topic.config.given))
             self._check_count(topic, self.history.topics[topic_id])
-            for partition, history in zip(topic.partitions, self.history.topics[topic_id].partitions, strict=True):
+            for partition, told in zip(topic.partitions, self.history.topics[topic_id].partitions, strict=True):
                 if partition.offline is not None:
                     raise Violation(f"{topic.name}-{partition.index} is offline: {partition.offline}")
                 expires = self.history.topics[topic_id].expires
-                found = await self._check_partition(partition, history, expires=expires)
+                found = await self._check_partition(partition, told, expires=expires)
                 count += 0 if expires else found
         self.history.creating.clear()
         return count

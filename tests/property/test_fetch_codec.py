@@ -95,8 +95,8 @@ def random_rows(rng: random.Random, version: int, file: ReadFile, size: int) -> 
                 data = FileSlice(file, position, rng.randint(1, min(size - position, 300)))  # type: ignore[arg-type]
             diverging = (rng.randint(0, 9), rng.randint(0, 1 << 60)) if version >= 12 and rng.random() < 0.2 else None
             code = rng.choice((0, 0, 1, 3, 100))
-            places = [rng.randint(-1, 1 << 60) for _ in range(3)]
-            rows.append(Row(topic, index, code, *places, data, diverging))
+            high, stable, start = (rng.randint(-1, 1 << 60) for _ in range(3))
+            rows.append(Row(topic, index, code, high, stable, start, data, diverging))
     return rows
 
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 from tests.doors.kio_values import entity_of, plain, random_entity, read, write
 
+from penstock.cluster.replication.source import FetchedRow, Position
 from penstock.net.connection import Part, PeerError
 from penstock.protocols.kafka import fetch_codec, replica_fetch_codec
 from penstock.protocols.kafka.fetch_codec import Row
 from penstock.protocols.kafka.fetch_sessions import Wanted
-from penstock.protocols.kafka.replica_fetch_codec import VERSION, FetchedRow, Position
+from penstock.protocols.kafka.replica_fetch_codec import VERSION
 from penstock.storage.log.segment import FileSlice
 
 ROUNDS = 60

@@ -66,7 +66,7 @@ class Register:
             (write for write in happened.values() if write.acked_at < math.inf), key=lambda each: each.acked_at
         )
         times = [write.acked_at for write in acked]
-        latest = list(accumulate(acked, lambda one, other: one if one.sent_at > other.sent_at else other))
+        latest: list[Write] = list(accumulate(acked, _later))
         for read in self.reads:
             over_at = happened[read.value].acked_at if read.value in happened else -math.inf
             before = bisect_left(times, read.began_at)
@@ -93,6 +93,10 @@ class Register:
                     f"at {write.sent_at:.3f}"
                 )
         return found
+
+
+def _later(one: Write, other: Write) -> Write:
+    return one if one.sent_at > other.sent_at else other
 
 
 def check_registers(registers: Sequence[Register]) -> list[str]:

@@ -403,7 +403,8 @@ class LogWorkload:
             self._careless.append(CarelessProducer(self._client(), history, f"{name}c", 30 // share))
             running.append(Poller(self._client(), history, 0.2, modern=True).run())
             running.append(Poller(self._client(), history, 0.6, modern=False).run())
-        running += [producer.run() for producer in (*self._producers, *self._careless)]
+        producers: tuple[Any, ...] = (*self._producers, *self._careless)
+        running += [producer.run() for producer in producers]
         return running
 
     # --- at the end

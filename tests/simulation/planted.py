@@ -91,7 +91,7 @@ async def _become_follower_by_high_watermark(self: Roles, partition: Partition, 
 _positions = following.Following._positions
 
 
-def _positions_without_tail(self: following.Following) -> list[following.Position]:
+def _positions_without_tail(self: following.Following) -> Any:
     ends = {partition.log: partition.log.end_offset for partition in self._partitions.values() if partition.log}
     for log in ends:
         log.end_offset = log.visible_end

@@ -1,5 +1,7 @@
 """Hand-made histories of transactions: each check finds its own kind of wrong, and nothing in a right one."""
 
+from typing import Any
+
 import pytest
 
 from penstock.records.build import build_batch
@@ -164,7 +166,9 @@ def test_each_wrong_is_found(spoil: object, kind: str) -> None:
 
 
 def _batch(offset: int, value: bytes, producer_id: int = -1) -> Stored:
-    fields = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0} if producer_id >= 0 else {}
+    fields: dict[str, Any] = (
+        {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0} if producer_id >= 0 else {}
+    )
     return split(build_batch([(None, value, [], 0)], base_offset=offset, transactional=producer_id >= 0, **fields))[0]
 
 

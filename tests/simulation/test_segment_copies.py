@@ -15,11 +15,11 @@ from penstock.records.build import build_batch
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.virtual_clock import run_virtual
 from tests.simulated_broker import produce
-from tests.simulation.cluster import SETTINGS, SimulatedBroker, SimulatedCluster
+from tests.simulation.cluster import SETTINGS, SimulatedCluster
 
 SEGMENT = 200_000
 COPYING = CopySettings(from_bytes=100_000, range_bytes=64 * 1024, pause_s=1.0)
-PRODUCER = {"producer_id": 77, "producer_epoch": 0}
+PRODUCER: dict[str, Any] = {"producer_id": 77, "producer_epoch": 0}
 DIRECTORY = "data/logs/t/0"
 
 
@@ -61,10 +61,10 @@ class Trial:
         now_ms = self.cluster.clocks[1].now_ms()
         return build_batch([(None, value, (), now_ms)], base_sequence=number, **PRODUCER)
 
-    async def do(self, node_id: int, work: Callable[[SimulatedBroker], Coroutine[Any, Any, Any]]) -> Any:
+    async def do(self, node_id: int, work: Callable[..., Coroutine[Any, Any, Any]]) -> Any:
         return await self.cluster.call(node_id, work, 10.0)
 
-    async def until(self, condition: Callable[[], object], limit_s: float = 60.0) -> None:
+    async def until(self, condition: Callable[..., object], limit_s: float = 60.0) -> None:
         deadline = self.cluster.loop.time() + limit_s
         while not condition():
             assert self.cluster.loop.time() < deadline, f"never so; crashes: {self.cluster.crashes}"

@@ -208,7 +208,8 @@ class TransactionsWorkload:
             for place in self._places
         ]
         spoiling = spoil_calls(self._world, Random(self._random.getrandbits(64)), repeats=self._repeats_markers)
-        return [spoiling, *(each.run() for each in (*self._producers, *readers))]
+        everybody: tuple[Any, ...] = (*self._producers, *readers)
+        return [spoiling, *(each.run() for each in everybody)]
 
     # --- at the end
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -161,7 +162,8 @@ def test_an_older_run_is_shut_out(stream: Stream, publisher: Publisher, observer
         query.awaitTermination(DEADLINE_S)
     assert observer.values(stream.target) == []
 
-    assert stream.run(**{"transactional.id": name}) == [20]
+    named: dict[str, Any] = {"transactional.id": name}
+    assert stream.run(**named) == [20]
     assert observer.values(stream.target) == sent(10)
 
 

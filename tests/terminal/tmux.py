@@ -88,7 +88,7 @@ class Terminal:
         """Wait until the command that runs has shown this."""
         self.wait(lambda: text in self._shown_since(self._entered), repr(text))
 
-    def wait(self, condition: Callable[[], bool], what: str) -> None:
+    def wait(self, condition: Callable[..., bool], what: str) -> None:
         deadline = time.monotonic() + DEADLINE_S
         while not condition():
             if time.monotonic() > deadline:

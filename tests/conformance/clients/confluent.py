@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -65,7 +65,7 @@ class ConfluentClient(Client):
                 else:
                     offsets[position] = message.offset()
 
-            extra = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
+            extra: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
             producer.produce(
                 topic,
                 record.value,
@@ -172,11 +172,12 @@ def settle(future: "Future[T]") -> T:
 
 def _received(message: Message) -> Received:
     kind, timestamp_ms = message.timestamp()
+    headers: Any = message.headers() or ()
     return Received(
         message.offset(),
         timestamp_ms,
         message.value(),
         message.key(),
-        tuple(message.headers() or ()),
+        tuple(headers),
         kind - 1,  # librdkafka counts from "not available"
     )

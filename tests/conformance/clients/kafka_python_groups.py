@@ -38,7 +38,7 @@ ASSIGNORS = {
 }
 
 
-def attempt(work: Callable[[], Any]) -> Any:
+def attempt(work: Callable[..., Any]) -> Any:
     """The work's result. Raises `ClientError`."""
     try:
         return work()

@@ -56,8 +56,8 @@ class KcatClient(Client):
             "message.max.bytes": max_bytes,
             "message.timeout.ms": int(DEADLINE_S * 1000),
         }
-        for key, value in properties.items():
-            arguments += ["-X", f"{key}={value}"]
+        for name, setting in properties.items():
+            arguments += ["-X", f"{name}={setting}"]
         try:
             before = self.latest(topic, partition) if acks != "0" else 0
         except ClientError:  # the first record makes the topic

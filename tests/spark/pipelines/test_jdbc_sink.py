@@ -96,7 +96,7 @@ def test_changes_are_followed(spark: "SparkSession", server: postgres.Postgres, 
         # 20 keys; the last change of 5 deletes what is not there, that of 3 (lsn 23) does not.
         assert sink.write(rows, first, letters) == 19
         assert sink.is_written(first)
-        found = dict(look.execute("SELECT id, v FROM followed ORDER BY id").fetchall())
+        found: dict[int, str] = dict(look.execute("SELECT id, v FROM followed ORDER BY id").fetchall())
         assert found == {number: f"v{number + 20}" for number in range(20) if number != 5}
         changes = [(7, "v7", 99, "c"), (8, None, 99, "d")]
         again = spark.createDataFrame(changes, "id bigint, v string, lsn bigint, op string")

@@ -107,7 +107,7 @@ def test_a_million_records_with_bad_ones(
 
     letters = pipeline.records(dead)
     assert len(letters) == len(bad)
-    reasons = Counter()
+    reasons: Counter[str] = Counter()
     for letter in letters:
         said = dict(letter.headers)
         reasons["undecoded" if said["penstock.reason"].startswith(b"not decoded") else "broken"] += 1

@@ -13,7 +13,7 @@ from penstock.pipelines.spec import load
 
 
 def bench(scale: float) -> Bench:
-    return Bench(None, None, Path(), scale)  # type: ignore[arg-type] - nothing is asked of broker and session
+    return Bench(None, None, Path(), scale)  # type: ignore[arg-type]  # nothing is asked of broker and session
 
 
 def test_everything_by_default_is_complete() -> None:

@@ -72,7 +72,11 @@ def test_a_partial_run_takes_the_place_of_its_rows() -> None:
         "machine": {"revision": "a"},
         "rounds": [{"kafka": {"x": 1.0, "y": 2.0}, "penstock": {"y": 3.0}}, {"kafka": {"x": 5.0}}],
     }
-    part = {"command": "some", "machine": {"revision": "b"}, "rounds": [{"kafka": {"x": 7.0}, "penstock": {"x": 8.0}}]}
+    part: dict[str, Any] = {
+        "command": "some",
+        "machine": {"revision": "b"},
+        "rounds": [{"kafka": {"x": 7.0}, "penstock": {"x": 8.0}}],
+    }
     part["rounds"][0]["floor"] = {"y": 9.0}
     combined = report.combine([whole, part])
     assert combined["rounds"] == [{"kafka": {"x": 7.0, "y": 2.0}, "penstock": {"x": 8.0, "y": 3.0}}, {"kafka": {}}]

@@ -52,7 +52,7 @@ def test_small_runs_have_a_row_for_each_partition() -> None:
 
 
 def workbench(scale: float) -> Workbench:
-    return Workbench(None, None, Path(), scale)  # type: ignore[arg-type] - nothing is asked of broker and session
+    return Workbench(None, None, Path(), scale)  # type: ignore[arg-type]  # nothing is asked of broker and session
 
 
 def test_rounds_come_after_preparing_and_one_run_that_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def write(text: str) -> str:
     return "penstock.yaml"
 
 
-def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> object:
+def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
     assert main(["config", *words, "-o", "json"]) == code
     return json.loads(capsys.readouterr().out)
 
@@ -47,7 +48,7 @@ data_dir: penstock.yaml
     )
     monkeypatch.setenv("PENSTOCK_LIMITS__MAX_CONNECTIONS", "0")
     problems = answer(capsys, "check", file, code=2)["problems"]
-    keys = ("logging.level", "node.id", "listners", "limits.max_connections", "listeners.http")
+    keys: tuple[str, ...] = ("logging.level", "node.id", "listners", "limits.max_connections", "listeners.http")
     keys += ("defaults.topic.retention.ms", "defaults.topic.flsh", "data_dir")
     assert len(problems) == len(keys)
     for key in keys:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -34,7 +35,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
     return capsys.readouterr().out
 
 
-def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> object:
+def answer(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
     return json.loads(run(capsys, *words, "-o", "json", code=code))
 
 
@@ -227,7 +228,7 @@ def read_offsets(bootstrap: str, topic: str, partition: int, start: int = 0) -> 
     alone = {"group.id": "nobody", "enable.auto.commit": False, "enable.partition.eof": True}
     consumer = Consumer({"bootstrap.servers": bootstrap, **alone})
     consumer.assign([TopicPartition(topic, partition, start)])
-    offsets = []
+    offsets: list[Any] = []
     try:
         while True:
             message = consumer.poll(20)

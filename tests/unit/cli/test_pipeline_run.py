@@ -364,7 +364,8 @@ class Told:
 
 
 def test_a_second_signal_leaves_at_once() -> None:
-    stops, view, left = Stops(), Told(), []
+    left: list[Any] = []
+    stops, view = Stops(), Told()
 
     class Endless:
         stopped = 0

@@ -1,5 +1,7 @@
 """Which records pass."""
 
+from typing import Any
+
 import pytest
 from confluent_kafka import Message
 
@@ -9,12 +11,12 @@ ORDER = b'{"id": 7, "total": 12.5, "user": {"name": "ann"}, "items": [{"sku": "a
 
 
 def record(
-    value: bytes | None = b"", key: bytes | None = None, headers: list[tuple[str, bytes]] | None = None
+    value: bytes | None = b"", key: bytes | None = None, headers: list[tuple[str, str | bytes | None]] | None = None
 ) -> Message:
     return Message(topic="t", partition=0, offset=0, key=key, value=value, headers=headers)
 
 
-def passes(message: Message, **asked: object) -> bool:
+def passes(message: Message, **asked: Any) -> bool:
     matches = compile_filter(Conditions(**asked))
     assert matches is not None
     return matches(message)
@@ -109,6 +111,6 @@ def test_all_must_hold() -> None:
 @pytest.mark.parametrize(
     "asked", [{"grep": "("}, {"key_regex": "["}, {"where": ["id"]}, {"where": ["=1"]}, {"where": ["a~("]}]
 )
-def test_what_cannot_be_asked(asked: dict[str, object]) -> None:
+def test_what_cannot_be_asked(asked: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"is no (regular expression|condition)"):
         compile_filter(Conditions(**asked))

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_files(tmp_path: Path) -> None:
     assert sum(chunk.size for chunk in read_chunks(names, Form())) == 5
 
 
-def json_of(text: str, **form: bool) -> Record:
+def json_of(text: str, **form: Any) -> Record:
     (record,) = read(text.encode(), Form(json=True, **form))
     return record
 

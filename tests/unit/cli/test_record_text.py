@@ -1,5 +1,7 @@
 """Records as text: every form, and nothing that drives a terminal."""
 
+from typing import Any
+
 import orjson
 import pytest
 import yaml
@@ -21,9 +23,13 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\rover\x00\x7f"
 DANGEROUS = set("\x1b\x07\x9b\u202e\r\x00\x7f")
 
 
-def record(value: bytes | None = b"v", key: bytes | None = None, **fields: object) -> Message:
-    fields = {"timestamp": (TIMESTAMP_CREATE_TIME, 1_777_593_600_123), "offset": 7, "headers": None} | fields
-    return Message(topic="t", partition=2, key=key, value=value, **fields)
+def record(value: bytes | None = b"v", key: bytes | None = None, **changes: Any) -> Message:
+    fields: dict[str, Any] = {
+        "timestamp": (TIMESTAMP_CREATE_TIME, 1_777_593_600_123),
+        "offset": 7,
+        "headers": None,
+    }
+    return Message(topic="t", partition=2, key=key, value=value, **fields | changes)
 
 
 HOSTILE_RECORD = record(HOSTILE.encode(), HOSTILE.encode(), headers=[(HOSTILE.replace("\0", ""), HOSTILE.encode())])

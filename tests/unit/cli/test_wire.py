@@ -71,7 +71,7 @@ def test_the_newest_version_both_know(newest: int, used: int) -> None:
         ({"list_transactions": listing(answer=b"\0\0\0\x05\0\0\0\x02\0")}, "ListTransactions"),
     ],
 )
-def test_an_answer_that_is_none(scripts: dict[str, Script], told: str) -> None:
+def test_an_answer_that_is_none(scripts: dict[str, Any], told: str) -> None:
     with reached(**scripts) as (broker, cluster), pytest.raises(CommandError, match=told) as raised:
         cluster.ask(None, "list_transactions")
     assert broker.address in str(raised.value)

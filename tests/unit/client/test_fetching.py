@@ -113,7 +113,7 @@ def test_records_of_any_size(size: int) -> None:
 
 
 @pytest.mark.parametrize("nothing", [{"records": None}, {"aborted_transactions": None}])
-def test_null_is_nothing(nothing: dict[str, None]) -> None:
+def test_null_is_nothing(nothing: dict[str, Any]) -> None:
     found, _ = fetch(answer(**nothing))
     assert found.aborted == []
     assert len(found.records) in (0, len("batches"))

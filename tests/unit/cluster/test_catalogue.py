@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Mapping
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -48,7 +48,10 @@ class Broker:
             default_partitions=6,
             internal_partitions=4,
         )
-        self.watcher.listeners.append(lambda _: asyncio.get_running_loop().call_later(self.lag_s, self.show))
+        self.watcher.listeners.append(self._show_later)
+
+    def _show_later(self, _: list[str]) -> None:
+        asyncio.get_running_loop().call_later(self.lag_s, self.show)
 
     async def start(self) -> "Broker":
         await self.watcher.start()
@@ -78,7 +81,7 @@ class Broker:
 class Cluster:
     """Three brokers that are there, one that was, and one that is there but may do nothing yet."""
 
-    def __init__(self, seed: int = 0, **options: float) -> None:
+    def __init__(self, seed: int = 0, **options: Any) -> None:
         self.etcd = SimulatedEtcd(seed, **options)
         self.test = self.etcd.client("test")
 
@@ -113,7 +116,7 @@ def record(node_id: int, *, leaving: bool = False) -> BrokerRecord:
     return BrokerRecord(node_id, "host", 9092, "host", 9093, f"r{node_id}", 1, clean=True, leaving=leaving)
 
 
-async def refused(work: Coroutine[Any, Any, object]) -> PenstockError:
+async def refused(work: Awaitable[object]) -> PenstockError:
     with pytest.raises(PenstockError) as caught:
         await work
     return caught.value
@@ -292,7 +295,7 @@ def test_of_many_creators_one_wins_and_nothing_of_the_others_stays(seed: int, pa
         cluster = Cluster(seed)
         brokers = await cluster.start(1, 2, 3)
         new = NewTopic("t", partitions)
-        answers = await asyncio.gather(
+        answers: list[Any] = await asyncio.gather(
             *(broker.catalogue.create_topic(new) for broker in brokers), return_exceptions=True
         )
         made = [answer for answer in answers if isinstance(answer, Topic)]
@@ -522,7 +525,7 @@ def test_brokers_that_grow_one_topic_at_once_harm_nothing_that_exists(seed: int)
                 await asyncio.sleep(0.001)
 
         leading = asyncio.ensure_future(lead())
-        answers = await asyncio.gather(
+        answers: list[Any] = await asyncio.gather(
             *(
                 broker.catalogue.create_partitions(broker.topics.get("t"), count)
                 for broker, count in zip(brokers, (250, 320, 250), strict=True)
@@ -656,7 +659,7 @@ def test_deletion_beside_growth_and_new_settings_leaves_nothing(seed: int) -> No
         topic = await brokers[0].catalogue.create_topic(NewTopic("t", 20))
         await asyncio.sleep(0.2)
         seen = [broker.topics.get("t") for broker in brokers]
-        answers = await asyncio.gather(
+        answers: tuple[Any, ...] = await asyncio.gather(
             brokers[0].catalogue.delete_topic(topic),
             brokers[1].catalogue.create_partitions(seen[1], 80),
             brokers[2].catalogue.alter_topic(seen[2], lambda _: {"flush": "os"}),

@@ -53,7 +53,7 @@ class Broker:
         self.running = self.spawn(self.member.run())
         return self
 
-    def spawn(self, work: object) -> "asyncio.Task[None]":
+    def spawn(self, work: Any) -> "asyncio.Task[None]":
         task = asyncio.ensure_future(work)
         self._tasks.append(task)
         return task

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -255,6 +256,7 @@ def test_a_cordoned_broker_is_named_when_it_would_be_needed() -> None:
 def test_written_plans_are_checked() -> None:
     layout = spread(3, 3)
     assert replace_all(layout, {("t", 0): [1], ("t", 1): [3]}) == [Move("t", 1, (2,), (3,), 10)]
+    wrong: Any
     for wrong, text in [
         ({("u", 0): [1]}, "u-0 is unknown"),
         ({("t", 0): []}, "names no broker"),

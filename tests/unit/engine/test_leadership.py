@@ -23,7 +23,7 @@ TOPIC = UUID(int=5)
 THREE = PartitionState((1, 2, 3), (1, 2, 3), ME, 0, revision=1)
 
 
-def refused(code: Code, attempt: Callable[[], object]) -> PenstockError:
+def refused(code: Code, attempt: Callable[..., object]) -> PenstockError:
     with pytest.raises(PenstockError) as told:
         attempt()
     assert told.value.code is code

@@ -1,5 +1,7 @@
 """Offsets by time where compaction has been: a batch without records still carries their time."""
 
+from typing import Any
+
 from tests.simulated_broker import virtual
 from tests.simulated_log import open_log
 
@@ -16,7 +18,7 @@ async def test_the_largest_time_is_not_that_of_an_emptied_batch() -> None:
     options = LogOptions(compact=True, min_dirty_ratio=0.0)
     bench = await open_log(FaultyDisk(max_delay_s=0.0), options)
     log, start = bench.log, bench.clock.now_ms()
-    fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     bench.append_batch(bytearray(build_batch([(b"k", b"old", [], start + 100)], **fields)))
     for key, at in ((b"k", 5), (b"a", 20), (b"b", 10)):
         bench.append_batch(bytearray(build_batch([(key, b"new", [], start + at)])))

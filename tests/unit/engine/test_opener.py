@@ -67,7 +67,7 @@ class LedPartition:
     def _state(self, leader: int) -> PartitionState:
         return replace(self.partition.state, leader=leader, leader_epoch=self.partition.leader_epoch + 1)
 
-    def follow(self, *copied: bytes) -> None:
+    def follow(self, *copied: bytes | bytearray) -> None:
         """Another broker leads, and these are copied from it."""
         self.partition.follow(self._state(OTHER))
         for data in copied:

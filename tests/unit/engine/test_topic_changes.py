@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import orjson
 import pytest
@@ -28,7 +28,7 @@ from penstock.records.compression import Codec
 from penstock.storage.log.log import Appended
 
 
-def setting(**changes: str) -> object:
+def setting(**changes: str) -> Callable[[Mapping[str, str]], Mapping[str, str]]:
     """An `alter` that sets these; underscores stand for dots."""
 
     def alter(given: Mapping[str, str]) -> Mapping[str, str]:
@@ -352,7 +352,7 @@ async def test_limits_and_times_act_on_the_next_batch() -> None:
         assert append(partition, batch_of([b"."], broker.clock)).timestamp == broker.clock.now_ms()
 
 
-async def opened(broker: Broker, batch: bytes) -> Appended | PenstockError:
+async def opened(broker: Broker, batch: bytes | bytearray) -> Appended | PenstockError:
     """What comes of a batch that its topic wants opened."""
     partition = broker.partition("t")
     done = asyncio.get_running_loop().create_future()

@@ -7,6 +7,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ class Server:
     """A receiver that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.transport: Transport | None = None
+        self.transport: Any = None
         self.data = bytearray()
         self.events: list[str] = []
         self.connected_now = asyncio.Event()

@@ -56,7 +56,7 @@ async def test_no_answer() -> None:
             each.setblocking(False)
             each.connect_ex(address)
         with pytest.raises(TimeoutError):
-            await TcpNetwork().connect(*address, Server(), timeout_s=0.3)
+            await TcpNetwork().connect(address[0], address[1], Server(), timeout_s=0.3)
         for each in waiting:
             each.close()
 

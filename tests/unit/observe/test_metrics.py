@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.observe import metrics
+from penstock.observe.meanings import COUNTERS, HISTOGRAMS, STAT_GAUGES
 from penstock.observe.metrics import Exposition, Gauges
 from penstock.observe.stats import Histogram, Stats
 
@@ -23,18 +23,18 @@ def scrape(stats: Stats, gauges: Gauges | None = None) -> dict[str, dict[tuple[t
 
 
 def test_every_stat_has_a_metric() -> None:
-    covered = {m.field for m in (*metrics.COUNTERS, *metrics.HISTOGRAMS, *metrics.STAT_GAUGES)} | {"requests"}
+    covered = {m.field for m in (*COUNTERS, *HISTOGRAMS, *STAT_GAUGES)} | {"requests"}
     assert covered == set(Stats.__slots__)
 
 
 def test_each_stat_lands_under_its_own_name() -> None:
     stats = Stats()
-    for number, meaning in enumerate((*metrics.COUNTERS, *metrics.STAT_GAUGES), start=11):
+    for number, meaning in enumerate((*COUNTERS, *STAT_GAUGES), start=11):
         setattr(stats, meaning.field, number)
     found = scrape(stats)
-    for number, meaning in enumerate(metrics.COUNTERS, start=11):
+    for number, meaning in enumerate(COUNTERS, start=11):
         assert found[f"penstock_{meaning.name}_total"][()] == number
-    for number, meaning in enumerate(metrics.STAT_GAUGES, start=11 + len(metrics.COUNTERS)):
+    for number, meaning in enumerate(STAT_GAUGES, start=11 + len(COUNTERS)):
         assert found[f"penstock_{meaning.name}"][()] == number
 
 

@@ -149,7 +149,7 @@ def test_options_of_a_source() -> None:
 )
 def test_libraries_of_sinks(
     kind: str,
-    options: Mapping[str, object],
+    options: Mapping[str, Any],
     text: str | None,
     monkeypatch: pytest.MonkeyPatch,
     probes: dict[str, Any],

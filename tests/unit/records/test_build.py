@@ -1,6 +1,7 @@
 """A built batch: its header fields, its checksum, and what it refuses."""
 
 import struct
+from typing import Any
 
 import crc32c
 import pytest
@@ -54,7 +55,8 @@ def test_unknown_codec() -> None:
 
 @pytest.mark.parametrize("field", ["base_offset", "producer_id", "producer_epoch", "base_sequence", "leader_epoch"])
 def test_numbers_out_of_range(field: str) -> None:
+    too_large: dict[str, Any] = {field: 2**63}
     with pytest.raises(ValueError, match="batch header"):
-        build_batch([(None, b"", (), 1)], **{field: 2**63})
+        build_batch([(None, b"", (), 1)], **too_large)
     with pytest.raises(ValueError, match="batch header"):
         build_batch([(None, b"", (), 2**63)])

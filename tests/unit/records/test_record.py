@@ -6,6 +6,7 @@ import tracemalloc
 import pytest
 
 from penstock.records import record, varint
+from penstock.records.batch import LOG_APPEND_TIME
 from penstock.records.build import NewRecord, build_batch
 from penstock.records.compression import Codec, CompressionError
 from penstock.records.record import Record, RecordError, iterate, iterate_batch
@@ -172,7 +173,7 @@ def test_offsets_and_timestamps(codec: Codec, kind: type) -> None:
 
 def test_log_append_time() -> None:
     batch = bytearray(build_batch(ROWS))
-    batch[22] |= record.LOG_APPEND_TIME
+    batch[22] |= LOG_APPEND_TIME
     struct.pack_into(">q", batch, 35, 42)  # maxTimestamp
     assert [time for _, time, _ in iterate_batch(batch, LIMIT)] == [42] * 5
 

@@ -224,7 +224,7 @@ def test_the_nth_change_cuts_the_power_and_everything_after_it_raises() -> None:
     for n in range(1, 6):
         disk = FaultyDisk(n)
         deaths: list[str] = []
-        disk.on_power_cut = lambda deaths=deaths: deaths.append("dead")
+        disk.on_power_cut = partial(deaths.append, "dead")
         disk.make_dirs("/d")
         disk.cut_power_after(n)
         steps = 0

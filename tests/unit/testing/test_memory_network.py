@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
-from penstock.ports.network import Network, Transport
+from penstock.ports.network import Transport
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_network import MemoryClient, MemoryNetwork
 from penstock.testing.virtual_clock import VirtualLoop, run_virtual
@@ -60,7 +60,7 @@ Scenario = Callable[[MemoryNetwork, MemoryClient, Recorder], Awaitable[T]]
 def simulate(scenario: Scenario[T], seed: int, *, buffer_size: int = 1 << 16, window_bytes: int = 1000) -> T:
     async def main() -> T:
         network = MemoryNetwork(seed)
-        port: Network = network
+        port: Any = network
         receiver = Recorder(buffer_size)
         listener = await port.listen("broker", 0, lambda: receiver)
         client = await network.connect(*listener.address, window_bytes=window_bytes)

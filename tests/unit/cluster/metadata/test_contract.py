@@ -31,6 +31,11 @@ HISTORY_REVISIONS = 20
 _prefixes = count()
 
 
+def closing(watch: Any) -> aclosing[Any]:
+    """The port promises an iterator; what a store gives can be closed."""
+    return aclosing(watch)
+
+
 class Stores(NamedTuple):
     """One truth and two clients of it; a store for one process only is its own second client."""
 
@@ -309,7 +314,7 @@ async def test_a_watch_tells_later_changes_in_order_revision_by_revision(stores:
     await stores.first.transact(put={"a/1": b"before"})
     start = await revision_of(stores.first)
     await stores.first.transact(put={"a/1": b"1", "b": b"", "a/2": b"2"})
-    async with aclosing(stores.second.watch("a/", start)) as watch:
+    async with closing(stores.second.watch("a/", start)) as watch:
         assert await read(watch, 1) == [[Change("a/1", b"1", start + 1), Change("a/2", b"2", start + 1)]]
         await stores.first.transact(put={"b": b"", "a": b"", "a0": b""})
         await stores.first.transact(put_leased={"a/3": b""}, lease=lease, delete=["a/1", "a/none"])
@@ -327,13 +332,13 @@ async def test_a_watch_tells_later_changes_in_order_revision_by_revision(stores:
 async def test_a_watch_of_everything_tells_of_a_lease_that_ran_out(stores: Stores) -> None:
     lease = await stores.first.grant(1)
     revision = await stores.first.transact(put_leased={"a": b"", "b": b""}, lease=lease)
-    async with aclosing(stores.second.watch("", revision)) as watch:
+    async with closing(stores.second.watch("", revision)) as watch:
         assert await read(watch, 1) == [[Change("a", None, revision + 1), Change("b", None, revision + 1)]]
 
 
 async def test_a_watch_waits_while_nothing_changes(stores: Stores) -> None:
     start = await revision_of(stores.first)
-    watch = stores.second.watch("a", start)
+    watch: Any = stores.second.watch("a", start)
     waiting = asyncio.ensure_future(read(watch, 1))
     await stores.first.transact(put={"b": b""})
     await revision_of(stores.second)
@@ -348,7 +353,7 @@ async def test_several_watches_have_places_of_their_own(stores: Stores) -> None:
     for number in range(3):
         await stores.first.transact(put={"a": b"%d" % number})
     for after in (2, 0, 1):
-        async with aclosing(stores.second.watch("", start + after)) as watch:
+        async with closing(stores.second.watch("", start + after)) as watch:
             told = await read(watch, 3 - after)
         assert told == [[Change("a", b"%d" % number, start + number + 1)] for number in range(after, 3)]
 
@@ -362,7 +367,7 @@ async def test_a_snapshot_and_a_watch_from_there_miss_nothing(stores: Stores) ->
     writing = asyncio.ensure_future(write())
     entries, revision = await stores.second.snapshot("k")
     seen = {entry.key: entry for entry in entries}
-    async with aclosing(stores.second.watch("k", revision)) as watch:
+    async with closing(stores.second.watch("k", revision)) as watch:
         while revision < start + 30:
             for key, value, revision in (await read(watch, 1))[0]:
                 if value is None:
@@ -382,7 +387,7 @@ async def test_a_watch_of_forgotten_changes_is_lost(stores: Stores) -> None:
     with pytest.raises(WatchLost):
         await read(store.watch("", start), 1)
     entries, revision = await store.snapshot("a")
-    watch = store.watch("a", revision)
+    watch: Any = store.watch("a", revision)
     after = await store.transact(put={"a": b"4"}, expect={"a": entries[0].revision})
     assert await read(watch, 1) == [[Change("a", b"4", after)]]
     await watch.aclose()
@@ -396,7 +401,7 @@ async def test_a_watch_from_a_revision_that_is_still_to_come_is_lost(store: Meta
 
 async def test_a_closed_watch_has_ended(store: MetadataStore) -> None:
     revision = await store.transact(put={"a": b"1"})
-    watch = store.watch("a", revision - 1)
+    watch: Any = store.watch("a", revision - 1)
     assert await read(watch, 1) == [[Change("a", b"1", revision)]]
     await store.transact(put={"a": b"2"})
     await watch.aclose()
@@ -409,7 +414,7 @@ async def test_a_closed_store_answers_nobody_and_ends_its_watches(stores: Stores
         await stores.first.close()
         assert await stores.first.get("a") is None
         return
-    watch = stores.first.watch("", await revision_of(stores.first))
+    watch: Any = stores.first.watch("", await revision_of(stores.first))
     waiting = asyncio.ensure_future(read(watch, 1))
     await revision_of(stores.first)
     await stores.first.close()

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Container
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,7 +109,7 @@ def test_sqlite_is_not_imported_before_it_is_needed() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
-def columns(path: Path) -> tuple[int, list[tuple[object, ...]]]:
+def columns(path: Path) -> tuple[int, list[tuple[Any, ...]]]:
     connection = sqlite3.connect(path)
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     rows = connection.execute("SELECT key, value, revision FROM entries ORDER BY key").fetchall()

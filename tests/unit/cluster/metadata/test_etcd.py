@@ -24,6 +24,11 @@ from penstock.ports.metadata import Change, LeaseLost, MetadataConflict, Metadat
 PATIENCE_S = 60
 
 
+def closing(watch: Any) -> aclosing[Any]:
+    """The port promises an iterator; what a store gives can be closed."""
+    return aclosing(watch)
+
+
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[Etcd]:
     with Etcd(tmp_path) as running:
@@ -43,7 +48,7 @@ async def store(etcd: Etcd) -> AsyncIterator[EtcdStore]:
     await opened.close()
 
 
-async def eventually(what: Callable[[], Awaitable[object]]) -> object:
+async def eventually(what: Callable[[], Awaitable[Any]]) -> Any:
     """What it gives once the store is available again."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -51,7 +56,7 @@ async def eventually(what: Callable[[], Awaitable[object]]) -> object:
                 return await what()
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def until(holds: Callable[..., bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not await asyncio.to_thread(holds):  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0.01)
@@ -110,7 +115,7 @@ async def test_answers_and_news_larger_than_grpc_takes_by_itself(store: EtcdStor
         await store.transact(put={key: value})
     snapshot = await store.snapshot("big/")
     assert {entry.key: entry.value for entry in snapshot.entries} == values
-    async with aclosing(store.watch("big/", 0)) as changes, asyncio.timeout(PATIENCE_S):
+    async with closing(store.watch("big/", 0)) as changes, asyncio.timeout(PATIENCE_S):
         assert [[change.key for change in await anext(changes)] for _ in values] == [[key] for key in values]
 
 
@@ -321,7 +326,7 @@ async def test_a_member_of_another_cluster_is_not_believed(tmp_path: Path) -> No
 async def test_a_watch_on_which_nothing_happens_goes_on(store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(etcd_watch, "_QUIET_S", 0.05)
     revision = await store.transact(put={"a": b"1"})
-    async with aclosing(store.watch("", revision)) as changes:
+    async with closing(store.watch("", revision)) as changes:
         pending = asyncio.ensure_future(anext(changes))
         assert not (await asyncio.wait({pending}, timeout=2.0))[0]  # twice the time of a call, and 20 questions
         revision = await store.transact(put={"a": b"2"})
@@ -331,7 +336,7 @@ async def test_a_watch_on_which_nothing_happens_goes_on(store: EtcdStore, monkey
 async def test_a_watch_of_a_hung_etcd_is_lost(etcd: Etcd, store: EtcdStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(etcd_watch, "_QUIET_S", 0.1)
     await store.transact(put={"a": b"1"})
-    changes = store.watch("", 0)
+    changes: Any = store.watch("", 0)
     await anext(changes)
     etcd.pause()
     assert "no answer for 1 s" in await lost(changes)
@@ -339,13 +344,13 @@ async def test_a_watch_of_a_hung_etcd_is_lost(etcd: Etcd, store: EtcdStore, monk
 
 async def test_a_watch_goes_on_where_it_was_after_a_restart(etcd: Etcd, store: EtcdStore) -> None:
     await store.transact(put={"a": b"1"})
-    changes = store.watch("", 0)
+    changes: Any = store.watch("", 0)
     seen = (await anext(changes))[0].revision
     etcd.kill()
     assert etcd.endpoints[0] in await lost(changes)
     await asyncio.to_thread(etcd.start)
     made = [await eventually(lambda: store.transact(put={"a": b"2"})), await store.transact(delete=["a"])]
-    async with aclosing(store.watch("", seen)) as again, asyncio.timeout(PATIENCE_S):
+    async with closing(store.watch("", seen)) as again, asyncio.timeout(PATIENCE_S):
         assert [await anext(again), await anext(again)] == [
             [Change("a", b"2", made[0])],
             [Change("a", None, made[1])],
@@ -355,7 +360,7 @@ async def test_a_watch_goes_on_where_it_was_after_a_restart(etcd: Etcd, store: E
 async def test_a_watch_of_a_member_cut_off_from_the_others_is_lost(three: Etcd) -> None:
     store = await EtcdStore.open(three.url)
     await store.transact(put={"a": b"1"})
-    changes = store.watch("", 0)
+    changes: Any = store.watch("", 0)
     await anext(changes)
     three.kill(1)
     three.kill(2)
@@ -368,7 +373,7 @@ async def test_a_watch_of_forgotten_changes_is_lost(etcd: Etcd, store: EtcdStore
         revision = await store.transact(put={"a": value})
     etcd.ctl("compact", str(revision))
     assert "forgotten" in await lost(store.watch("", revision - 2))
-    async with aclosing(store.watch("", revision)) as changes, asyncio.timeout(PATIENCE_S):
+    async with closing(store.watch("", revision)) as changes, asyncio.timeout(PATIENCE_S):
         next_revision = await store.transact(put={"a": b"4"})
         assert await anext(changes) == [Change("a", b"4", next_revision)]
 
@@ -400,7 +405,7 @@ async def test_a_watch_that_nobody_wants_leaves_no_stream(etcd: Etcd, store: Etc
             pass
 
     await store.transact(put={"a": b"1"})
-    changes = store.watch("", 0)
+    changes: Any = store.watch("", 0)
     await anext(changes)
     tasks = [asyncio.create_task(read(store.watch("", 0))) for _ in range(3)]
     await until(lambda: streams() == 4)
@@ -440,7 +445,7 @@ def test_all_of_it_on_the_broker_s_event_loop(etcd: Etcd, monkeypatch: pytest.Mo
         revision = await store.transact(expect={"a": 0}, put={"a": b"1"}, put_leased={"b": b"2"}, lease=lease)
         with pytest.raises(MetadataConflict):
             await store.transact(expect={"a": 0}, put={"a": b"1"})
-        changes = store.watch("", revision)
+        changes: Any = store.watch("", revision)
         await store.keep_alive(lease)
         await store.revoke(lease)
         assert await anext(changes) == [Change("b", None, revision + 1)]
@@ -520,7 +525,7 @@ async def test_a_token_that_is_refused_is_renewed(tmp_path: Path, kind: str) -> 
         revision = await store.transact(expect={"a": 0}, put={"a": b"1"})
         assert store._endpoints._token != token
         await store.keep_alive(lease)
-        async with aclosing(store.watch("", 0)) as changes, asyncio.timeout(PATIENCE_S):
+        async with closing(store.watch("", 0)) as changes, asyncio.timeout(PATIENCE_S):
             assert await anext(changes) == [Change("a", b"1", revision)]
         await store.close()
 
@@ -562,7 +567,7 @@ async def test_tls_both_ways(tmp_path: Path) -> None:
     with Etcd(tmp_path, tls=files) as etcd:
         store = await EtcdStore.open(etcd.url, tls=Tls(*map(str, files)))
         revision = await store.transact(put={"a": b"1"})
-        async with aclosing(store.watch("", 0)) as changes:
+        async with closing(store.watch("", 0)) as changes:
             assert await anext(changes) == [Change("a", b"1", revision)]
         await store.close()
         for tls, text in (

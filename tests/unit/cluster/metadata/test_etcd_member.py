@@ -46,7 +46,7 @@ def member_of(members: list[MemberAddress], node_id: int, data: Path) -> EtcdMem
     )
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def until(holds: Callable[..., bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not holds():  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0.01)

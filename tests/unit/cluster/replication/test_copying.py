@@ -30,7 +30,7 @@ class Leader:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.asked: list[SegmentWanted] = []
-        self.spoil: Callable[[SegmentWanted, SegmentPart], SegmentPart] = lambda _, part: part
+        self.spoil: Callable[..., SegmentPart] = lambda _, part: part
         self.segments = len(bench.log.segments) - 1
 
     async def copy_segment(self, wanted: SegmentWanted) -> SegmentPart:

@@ -207,8 +207,9 @@ async def test_a_snapshot_older_than_a_compaction_is_not_used() -> None:
     assert broker.stats.compactions > 1
     machine.disk = machine.disk.after_power_cut()
     async with running(machine.broker()) as broker:
-        assert (await broker.engine.groups.fetch(FetchRequest("g", (("t", 0),))))["t", 0].offset == -1
-        stable = await broker.engine.groups.fetch(FetchRequest(others[0], (("t", 0),), require_stable=True))
+        fetched: Any = await broker.engine.groups.fetch(FetchRequest("g", (("t", 0),)))
+        assert fetched["t", 0].offset == -1
+        stable: Any = await broker.engine.groups.fetch(FetchRequest(others[0], (("t", 0),), require_stable=True))
         assert stable["t", 0].offset == 104
 
 

@@ -1,6 +1,7 @@
 """Consumer groups under members that come, go, subscribe, dawdle and miss answers, in any order."""
 
 from time import perf_counter
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -227,7 +228,7 @@ TestMembers = Members.TestCase
 TestMembers.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
-def join(group: ConsumerGroup, topics: FakeTopics, member_id: str, **fields: object) -> tuple[Entry, ...]:
+def join(group: ConsumerGroup, topics: FakeTopics, member_id: str, **fields: Any) -> tuple[Entry, ...]:
     request = ConsumerHeartbeat(
         "g",
         member_id,

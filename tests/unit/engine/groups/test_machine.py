@@ -72,7 +72,7 @@ class Shard:
     limits: dict[str, Any] = field(default_factory=dict)
     now: int = BEGIN
     log: list[Record | Marker] = field(default_factory=list)
-    answers: dict[int, Any] = field(default_factory=dict)
+    answers: dict[Any, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._tokens = count()
@@ -163,7 +163,11 @@ class Shard:
         return {"member_id": joined.member_id, "generation": joined.generation}
 
     def beat(self, group: str = "g", member: str = "m", epoch: int = 0, topics: tuple[str, ...] = ("t",)) -> Any:
-        joining = {"rebalance_timeout_ms": 1000, "subscribed_topic_names": topics, "topic_partitions": ()}
+        joining: dict[str, Any] = {
+            "rebalance_timeout_ms": 1000,
+            "subscribed_topic_names": topics,
+            "topic_partitions": (),
+        }
         return self.ask(
             "consumer_heartbeat", ConsumerHeartbeat(group, member, epoch, **(joining if epoch == 0 else {}))
         )
@@ -175,7 +179,7 @@ class Shard:
 def join_request(group: str, *topics: str, **more: Any) -> JoinRequest:
     wanted = b"\0\0" + len(topics).to_bytes(4, "big")
     wanted += b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
-    fields = {"member_id": "", "protocol_type": "consumer", "requires_known_member_id": False}
+    fields: dict[str, Any] = {"member_id": "", "protocol_type": "consumer", "requires_known_member_id": False}
     fields |= {"session_timeout_ms": 10_000, **more}
     return JoinRequest(
         group_id=group,

@@ -1,5 +1,7 @@
 """Regular expressions of subscriptions: what they match, and what is refused."""
 
+from typing import Any
+
 import pytest
 from tests.unit.engine.groups.consumer_world import FakeTopics
 
@@ -77,7 +79,7 @@ def test_only_new_names_are_looked_at() -> None:
     """Otherwise each new topic costs every group a look at all of them."""
     topics = FakeTopics(**{f"t{i}": 1 for i in range(5_000)})
     patterns = TopicPatterns()
-    looked_at = []
+    looked_at: list[Any] = []
     patterns.match(".*", topics)
     pattern = patterns._patterns[".*"]
     expression = pattern.expression
@@ -87,7 +89,7 @@ def test_only_new_names_are_looked_at() -> None:
             looked_at.extend(names)
             return expression.matches(names)
 
-    pattern.expression = Counting()
+    pattern.expression = Counting()  # type: ignore[assignment]
     topics.put("new", 1)
     assert len(patterns.match(".*", topics)) == 5_001
     assert looked_at == ["new"]

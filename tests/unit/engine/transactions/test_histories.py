@@ -61,7 +61,7 @@ class History:
     log: list[Entry] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     due: list[MarkersDue] = field(default_factory=list)
-    waiting: dict[int, Sent] = field(default_factory=dict)
+    waiting: dict[Any, Sent] = field(default_factory=dict)
     over: set[ProducerIdentity] = field(default_factory=set)
     """Identities whose place another producer has taken, and knows it."""
     given: set[ProducerIdentity] = field(default_factory=set)
@@ -106,7 +106,11 @@ class History:
         self.sent.append(sent)
         token = next(self.tokens)
         before = self.state()
-        act = {InitRequest: self.machine.init, AddPartitions: self.machine.add_partitions, EndRequest: self.machine.end}
+        act: dict[type, Any] = {
+            InitRequest: self.machine.init,
+            AddPartitions: self.machine.add_partitions,
+            EndRequest: self.machine.end,
+        }
         self.waiting[token] = sent
         try:
             outcome = act[type(request)](self.now, token, request)

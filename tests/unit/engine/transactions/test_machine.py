@@ -48,7 +48,7 @@ class Conversation:
         self.now = 0
         self.log: list[Entry] = []
         self.due: dict[str, MarkersDue] = {}
-        self.waiting: dict[str, None] = {}
+        self.waiting: dict[Any, None] = {}
 
     def hear(self, line: str) -> Iterator[str]:
         if spoken := re.fullmatch(r"(\w+): (\w+) (\S+)(.*)", line):
@@ -77,21 +77,22 @@ class Conversation:
     def _request(self, who: str, verb: str, transactional_id: str, rest: str) -> Iterator[str]:
         options = dict(re.findall(r"(\w+)=(\d+)", rest))
         spare = int(options.get("spare", -1))
-        claimed = [int(part) for part in re.findall(r"(?<!\S)(\d+)/(\d+)", rest)[0]] if "/" in rest else [-1, -1]
+        claimed = re.findall(r"(?<!\S)(\d+)/(\d+)", rest)[0] if "/" in rest else (-1, -1)
+        producer = (int(claimed[0]), int(claimed[1]))
         partitions = tuple((name, int(index)) for name, index in re.findall(r"(?<!\S)([a-z_]+)-(\d+)", rest))
         self.waiting[who] = None
         try:
             if verb == "init":
                 timeout_ms = int(options.get("timeout", 60_000))
-                asked = InitRequest(transactional_id, timeout_ms, *claimed, new_producer_id=spare)
+                asked = InitRequest(transactional_id, timeout_ms, *producer, new_producer_id=spare)
                 outcome = self.machine.init(self.now, who, asked)
             elif verb in ("add", "verify"):
-                adding = AddPartitions(transactional_id, *claimed, partitions, verb == "verify")
+                adding = AddPartitions(transactional_id, *producer, partitions, verb == "verify")
                 outcome = self.machine.add_partitions(self.now, who, adding)
             else:
                 assert verb in ("commit", "abort"), verb
                 ending = EndRequest(
-                    transactional_id, *claimed, verb == "commit", 2 if " v2" in rest else 0, new_producer_id=spare
+                    transactional_id, *producer, verb == "commit", 2 if " v2" in rest else 0, new_producer_id=spare
                 )
                 outcome = self.machine.end(self.now, who, ending)
         except PenstockError as error:

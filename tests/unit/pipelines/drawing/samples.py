@@ -1,5 +1,7 @@
 """Pipelines to draw."""
 
+from typing import Any
+
 from penstock.pipelines.home.status import SinkStatus, SourceStatus, State, Status, StepStatus
 from penstock.pipelines.model import Action, DeadLetters, Expectation, SinkSpec, Source, Spec, Step
 
@@ -8,7 +10,7 @@ def topic(name: str, **options: object) -> Source:
     return Source(name, "topic", {"topic": [name], **options})
 
 
-def sql(name: str, *inputs: str, **more: tuple[Expectation, ...]) -> Step:
+def sql(name: str, *inputs: str, **more: Any) -> Step:
     return Step(name, inputs, sql="SELECT 1", **more)
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,7 +119,7 @@ def test_a_status_that_a_power_cut_emptied(revenue: PipelineDirectory, left: byt
 
 def test_what_is_synced(revenue: PipelineDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     revenue.save_status(Status("revenue", State.STARTING))
-    synced = []
+    synced: list[Any] = []
     monkeypatch.setattr("os.fsync", synced.append)
     revenue.save_status(Status("revenue", State.RUNNING))
     assert not synced

@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -136,7 +136,7 @@ def test_follow_over_two_turns_at_once(path: Path) -> None:
     log.write("info", "x", "first")
     following = log.follow(last=1)
     assert take(following, 1) == ["first"]
-    numbers = []
+    numbers: list[Any] = []
     while not (path.parent / "events.jsonl.2").exists():
         numbers.append(str(len(numbers)))
         log.write("info", "x", numbers[-1])

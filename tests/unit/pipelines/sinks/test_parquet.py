@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_partitions_are_directories_that_spark_reads(tmp_path: Path) -> None:
     assert put(sink, 0, rows) == 5
     names = sorted(path.name for path in (tmp_path / "table").iterdir() if path.name != "_penstock")
     assert names == ["day=__HIVE_DEFAULT_PARTITION__", "day=a%2Fb%3Dc%25", "day=tue"]
-    values = {file.partition["day"]: [] for file in parquet.read_manifest(tmp_path / "table")}
+    values: dict[Any, list[Any]] = {file.partition["day"]: [] for file in parquet.read_manifest(tmp_path / "table")}
     for file in parquet.read_manifest(tmp_path / "table"):
         values[file.partition["day"]] += ids_in(tmp_path / "table" / file.path)
     assert {day: sorted(found) for day, found in values.items()} == {"a/b=c%": [1, 2], None: [3, 4], "tue": [5]}
@@ -152,7 +153,7 @@ def crash_at(step: str, patched: pytest.MonkeyPatch) -> None:
     elif step == "in the moves":
         patched.setattr(os, "rename", half_way)
     elif step == "after the moves":
-        patched.setattr(parquet_manifest.shutil, "rmtree", crash)
+        patched.setattr(shutil, "rmtree", crash)
     else:
         patched.setattr(parquet_manifest.Manifest, "drop_staging", crash)
 

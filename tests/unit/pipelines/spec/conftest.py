@@ -2,6 +2,7 @@
 
 import sys
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ _KEYS = {
 @pytest.fixture(autouse=True)
 def _plain_sinks(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind, keys in _KEYS.items():
-        module = ModuleType(f"plain_{kind}")
+        module: Any = ModuleType(f"plain_{kind}")
         module.KEYS = keys
         monkeypatch.setitem(sys.modules, module.__name__, module)
         monkeypatch.setitem(sinks.KINDS, kind, module.__name__)

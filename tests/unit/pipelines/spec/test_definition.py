@@ -3,6 +3,7 @@ import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,7 +109,8 @@ def test_places_are_lines_of_the_program(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(_PROGRAM)
     spec = load(path)
-    lines = {each.name: each.place.line for each in (*spec.sources, *spec.steps, *spec.sinks) if each.place}
+    placed: tuple[Any, ...] = (*spec.sources, *spec.steps, *spec.sinks)
+    lines = {each.name: each.place.line for each in placed if each.place}
     assert lines == {"orders": 11, "customers": 20, "clean": 21, "hourly": 27, "daily": 31, "lake": 35, "out": 36}
     assert spec.place == Place(str(path), 4)
     assert spec.steps[0].sql_place == Place(str(path), 23)

@@ -70,7 +70,8 @@ class Member:
 
     def __init__(self, client: Client, group_id: str) -> None:
         self.client, self.group_id = client, group_id
-        self.member_id, self.generation, self.instance_id = "", -1, None
+        self.member_id, self.generation = "", -1
+        self.instance_id: str | None = None
 
     @classmethod
     async def of(
@@ -78,7 +79,7 @@ class Member:
     ) -> "Member":
         made = cls(client, group_id)
         made.instance_id = instance_id
-        fields = {"session_timeout": session_ms, "group_instance_id": instance_id}
+        fields: dict[str, Any] = {"session_timeout": session_ms, "group_instance_id": instance_id}
         answer = await join(client, group_id, **fields)
         if answer["error_code"] == ID_REQUIRED:
             answer = await join(client, group_id, member_id=answer["member_id"], **fields)

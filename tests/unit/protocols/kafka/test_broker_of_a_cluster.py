@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.doors.kafka import Client, Door, batch_of, with_door
@@ -18,7 +19,7 @@ TOPIC_REFUSED, CLUSTER_REFUSED = 29, 31
 THREE = PartitionState((1, 2, 3), (1, 2, 3), 1, 0)
 
 
-async def clustered(door: Door, state: PartitionState = THREE, **settings: str) -> tuple[Client, Partition]:
+async def clustered(door: Door, state: PartitionState = THREE, **settings: Any) -> tuple[Client, Partition]:
     """A topic of which other brokers are said to have replicas."""
     image = Image()
     for node_id in (1, 2, 3):

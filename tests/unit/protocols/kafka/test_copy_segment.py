@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.doors.kafka import Door, with_door
@@ -27,14 +28,14 @@ class Follower:
 
     def __init__(self, door: Door, partition: Partition, incarnation: int = 5) -> None:
         network = door.network.of("b2")
-        peers = [Peer(network, *door.address, door.clock, timeout_s=5.0) for _ in range(2)]
+        one, other = (Peer(network, *door.address, door.clock, timeout_s=5.0) for _ in range(2))
         self.incarnation = incarnation
-        self._source = BrokerSource(*peers, 2, lambda: self.incarnation)
+        self._source = BrokerSource(one, other, 2, lambda: self.incarnation)
         self.wanted = SegmentWanted(
             partition.topic_id.bytes, partition.index, partition.leader_epoch, 0, 0, 2 * BLOCK, 0
         )
 
-    async def ask(self, **fields: object) -> SegmentPart:
+    async def ask(self, **fields: Any) -> SegmentPart:
         return await self._source.copy_segment(self.wanted._replace(**fields))
 
 

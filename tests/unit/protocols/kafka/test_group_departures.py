@@ -1,6 +1,7 @@
 """Clients that hang up while a group makes them wait: nothing is left of them."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.doors.kafka import Client, Door, make
@@ -27,7 +28,7 @@ def test_who_hangs_up_while_it_joins_is_gone_after_its_session(version: int) -> 
         await asyncio.sleep(400)
         assert not shard._waiting
         assert len(asyncio.all_tasks()) <= tasks + 1
-        group = shard.loaded._groups.get("g")
+        group: Any = shard.loaded._groups.get("g")
         assert group is None or (group.is_empty and not group._joins and not group._syncs)
 
     run(body)

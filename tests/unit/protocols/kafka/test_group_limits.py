@@ -140,7 +140,7 @@ def test_assignments_for_strangers_are_not_kept() -> None:
         member.member_id, member.generation = joined["member_id"], joined["generation_id"]
         strangers = [(f"stranger-{number}", b"x" * 30) for number in range(15_000)]
         assert await member.sync((member.member_id, b"mine"), *strangers) == OK
-        machine = (await door.engine.groups.shards.of("g")).loaded
+        machine: Any = (await door.engine.groups.shards.of("g")).loaded
         (described,) = machine._groups["g"].describe().members
         assert described.assignment == b"mine"
         assert sum(len(kept.assignment) for kept in machine._groups["g"].dump().value.members) == 4

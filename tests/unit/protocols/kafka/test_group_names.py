@@ -1,5 +1,7 @@
 """Names of groups, instances and protocols, of any length and in any letters."""
 
+from typing import Any
+
 import pytest
 from tests.doors.kafka import Client, Door, make
 from tests.doors.kio_values import request_frame
@@ -77,6 +79,7 @@ def test_names_that_are_not_text_cost_their_sender_the_connection(api: str, data
 
 def test_names_of_instances_and_protocols_beyond_measure() -> None:
     async def body(door: Door, client: Client) -> None:
+        fields: dict[str, Any]
         for fields in (
             {"group_instance_id": LONG},
             {"protocol_type": LONG},
@@ -87,7 +90,8 @@ def test_names_of_instances_and_protocols_beyond_measure() -> None:
             assert (await join(client, **fields))["error_code"] == INCONSISTENT
         for timeout_ms in (0, -1, 5999, 1_800_001, (1 << 31) - 1, -(1 << 31)):
             assert (await join(client, session_timeout=timeout_ms))["error_code"] == BAD_SESSION
-        for fields in ({"member_id": LONG}, {"instance_id": LONG}, {"rack_id": LONG}, {"instance_id": ""}):
+        beats: list[dict[str, Any]] = [{name: LONG} for name in ("member_id", "instance_id", "rack_id")]
+        for fields in (*beats, {"instance_id": ""}):
             assert (await beat(client, **fields))["error_code"] == BAD_REQUEST
         assert (await beat(client, member_id=""))["error_code"] == BAD_REQUEST
         assert (await beat(client, subscribed_topic_names=(LONG,)))["error_code"] == BAD_REQUEST

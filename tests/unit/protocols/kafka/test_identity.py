@@ -10,12 +10,12 @@ import pytest
 from tests.doors.kafka import LIMITS, Client, Door, fetch_values, open_door
 from tests.doors.kio_values import entity_of, plain, read
 
+from penstock.cluster.replication.source import Position
 from penstock.net.connection import Connections
 from penstock.protocols.kafka import replica_fetch_codec
 from penstock.protocols.kafka.handlers import list_groups, write_txn_markers
 from penstock.protocols.kafka.identity import MECHANISM, Identity, Login, NotProven
 from penstock.protocols.kafka.peer import Peer, PeerGone
-from penstock.protocols.kafka.replica_fetch_codec import Position
 from penstock.protocols.kafka.session import KafkaSession
 from penstock.testing.memory_network import MemoryTransport
 from penstock.testing.virtual_clock import run_virtual

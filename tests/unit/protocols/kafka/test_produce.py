@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -17,7 +18,7 @@ UNKNOWN_TOPIC, CORRUPT, TOO_LARGE, BAD_ACKS, BAD_TIME, UNSUPPORTED = 3, 2, 10, 2
 OUT_OF_ORDER, FENCED, STORAGE, BAD_CODEC, INVALID, UNKNOWN_ID = 45, 47, 56, 76, 87, 100
 
 
-async def started(door: Door, **settings: str) -> Client:
+async def started(door: Door, **settings: Any) -> Client:
     await door.topic(**settings)
     return await door.client()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from typing import Any
 
 import pytest
 from tests.doors.kafka import Door, batch_of, fetch_values, make, produce_values, with_door
@@ -14,10 +15,10 @@ SOFTWARE = {"client_software_name": "test", "client_software_version": "1.0"}
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.name)
-def test_every_version_served_is_one_kafka_has(api: object) -> None:
+def test_every_version_served_is_one_kafka_has(api: Any) -> None:
     for version in range(api.oldest, api.newest + 1):
         for direction in ("request", "response"):
-            entity = entity_of(api.name, version, direction)
+            entity: Any = entity_of(api.name, version, direction)
             assert (entity.__api_key__, entity.__version__) == (api.key, version)
 
 
@@ -64,7 +65,7 @@ def test_client_names_nobody_has(name: str) -> None:
 
 
 @pytest.mark.parametrize("api", [api for api in APIS if api.key != 18], ids=lambda api: api.name)
-def test_versions_not_served_close_the_connection(api: object) -> None:
+def test_versions_not_served_close_the_connection(api: Any) -> None:
     async def body(door: Door) -> None:
         for version in (-1, api.oldest - 1, api.newest + 1, 32767):
             client = await door.client()

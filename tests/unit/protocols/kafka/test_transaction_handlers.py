@@ -49,7 +49,7 @@ async def add(
 ) -> dict[tuple[str, int], int]:
     topics = [{"name": name, "partitions": (index,)} for name, index in partitions]
     if version >= 4:
-        names = ("transactional_id", "producer_id", "producer_epoch", "verify_only", "topics")
+        names: tuple[str, ...] = ("transactional_id", "producer_id", "producer_epoch", "verify_only", "topics")
         asked = dict(zip(names, ("tx", *identity, verify, topics), strict=True))
         answer = await client.ask("add_partitions_to_txn", version, transactions=[asked])
         assert answer["error_code"] == OK

@@ -205,7 +205,7 @@ def test_who_comes_back_with_an_identity_that_is_over(version: int, code: int) -
     async def body(door: Door, client: Client) -> None:
         _, (producer_id, epoch) = await init(client)
         await init(client)
-        stale = {"version": version, "producer_id": producer_id, "producer_epoch": epoch}
+        stale: dict[str, Any] = {"version": version, "producer_id": producer_id, "producer_epoch": epoch}
         assert await init(client, **stale) == (code, (-1, -1))
         assert await init(client, **stale | {"producer_id": producer_id + 500}) == (code, (-1, -1))
         assert await init(client, **stale | {"producer_epoch": -1}) == (BAD_REQUEST, (-1, -1))

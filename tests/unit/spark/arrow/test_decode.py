@@ -93,7 +93,7 @@ def rows_of(found: pa.RecordBatch) -> list[tuple[object, ...]]:
 
 
 def judged(batches: Sequence[bytes], first: int = -END, end: int = END) -> list[tuple[object, ...]]:
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for batch in batches:
         append_time = decode_header(batch).attributes & LOG_APPEND_TIME
         for offset, timestamp, one in iterate_batch(batch, LIMIT):

@@ -1,6 +1,7 @@
 """Arrow columns to batches: the record iterator, the batch builder and a foreign parser judge what comes out."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +18,7 @@ from penstock.spark.arrow.decode import TYPES
 from penstock.spark.arrow.encode import Section, encode, seal
 
 NOW = 1_700_000_000_123
-PLAIN = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1, "transactional": False}
+PLAIN: dict[str, Any] = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1, "transactional": False}
 
 Headers = Sequence[tuple[str, bytes | None]] | None
 Row = tuple[bytes | None, bytes | None, Headers]
@@ -73,7 +74,12 @@ def test_every_row_once_and_in_order(rows: list[Row], codec: int, max_bytes: int
 @settings(deadline=None)
 @given(_rows.filter(bool), st.booleans())
 def test_bytes_are_those_of_the_builder(rows: list[Row], transactional: bool) -> None:
-    fields = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 11, "transactional": transactional}
+    fields: dict[str, Any] = {
+        "producer_id": 7,
+        "producer_epoch": 3,
+        "base_sequence": 11,
+        "transactional": transactional,
+    }
     (section,) = sections(rows, max_bytes=1 << 30)
     made = build_batch([(key, value, headers or (), NOW) for key, value, headers in rows], **fields)
     assert seal(section, **fields) == made

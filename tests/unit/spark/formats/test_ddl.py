@@ -143,7 +143,7 @@ def test_other_json_is_refused(text: str) -> None:
         parse_schema(text)
 
 
-_names = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=8)
+_names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
 _types = st.recursive(
     st.sampled_from(
         [kind for text, kind in ATOMS.items() if kind.simpleString() == text.replace(" ", "")] + [t.DecimalType(7, 3)]

@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import struct
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -28,7 +29,7 @@ def opened(schema: str, kind: str = "json", **more: str) -> ValueFormat:
     return open_format({"format": kind, "schema": schema, **more})
 
 
-def rows(form: ValueFormat, values: list[bytes | None]) -> list[dict[str, object]]:
+def rows(form: ValueFormat, values: list[bytes | None]) -> list[dict[str, Any]]:
     """Each row's fields by name, with its error, types checked."""
     arrays, errors = form.decode(pa.array(values, pa.binary()))
     schema = to_arrow_schema(form.fields, timezone="UTC")

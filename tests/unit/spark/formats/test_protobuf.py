@@ -158,6 +158,7 @@ def test_columns_of_every_type(form: ProtobufFormat) -> None:
 _place = st.fixed_dictionaries({"x": st.integers(-(2**31), 2**31 - 1), "why": st.text(max_size=5)})
 _moment = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31), timezones=st.just(UTC))
 _int64 = st.integers(-(2**63), 2**63 - 1)
+_CHOICES: list[dict[str, Any]] = [{}, {"one": ""}, {"one": "x"}, {"other": {"x": 1, "why": ""}}]
 _messages = st.fixed_dictionaries(
     {
         "d": st.floats(allow_nan=False),
@@ -185,11 +186,7 @@ _messages = st.fixed_dictionaries(
         "places": st.lists(_place, max_size=3),
         "moments": st.lists(_moment, max_size=2),
     }
-).flatmap(
-    lambda value: st.sampled_from([{}, {"one": ""}, {"one": "x"}, {"other": {"x": 1, "why": ""}}]).map(
-        lambda choice: {**value, "one": None, "other": None, **choice}
-    )
-)
+).flatmap(lambda value: st.sampled_from(_CHOICES).map(lambda choice: {**value, "one": None, "other": None, **choice}))
 
 
 def encoded(value: dict[str, Any]) -> bytes:

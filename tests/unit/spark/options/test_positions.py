@@ -1,5 +1,7 @@
 """Where reads start and end: what is asked of a broker, and what its answers mean."""
 
+from typing import Any
+
 import pytest
 
 from penstock.spark.errors import OptionError
@@ -9,11 +11,11 @@ A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 NOON = 1_735_732_800_000
 
 
-def starting(streaming: bool = False, **options: str) -> Positions:
+def starting(streaming: bool = False, **options: Any) -> Positions:
     return parse_starting({name.lower(): value for name, value in options.items()}, streaming=streaming)
 
 
-def ending(**options: str) -> Positions:
+def ending(**options: Any) -> Positions:
     return parse_ending({name.lower(): value for name, value in options.items()})
 
 
@@ -42,8 +44,8 @@ def test_offset_zero_and_numbers_as_text_are_offsets() -> None:
 
 
 def test_a_time_for_all_goes_before_times_for_each_and_those_before_offsets() -> None:
-    offsets = {"startingOffsets": "not looked at"}
-    each = {"startingOffsetsByTimestamp": f'{{"a":{{"0":{NOON}}}}}'}
+    offsets: dict[str, Any] = {"startingOffsets": "not looked at"}
+    each: dict[str, Any] = {"startingOffsetsByTimestamp": f'{{"a":{{"0":{NOON}}}}}'}
     assert starting(**offsets, **each).questions([A0]) == ({}, {A0: NOON})
     both = starting(**offsets, startingOffsetsByTimestamp="nor this", startingTimestamp=" 7 ")
     assert both.questions([A0, B0]) == ({}, {A0: 7, B0: 7})
@@ -60,10 +62,12 @@ def test_time_zero_is_a_time() -> None:
 
 @pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])
 def test_every_partition_must_be_named_and_no_other(option: str) -> None:
-    given = starting(**{option: '{"a":{"0":5}}'})
+    named: dict[str, Any] = {option: '{"a":{"0":5}}'}
+    given = starting(**named)
     with pytest.raises(OptionError, match=f"{option} does not name a-1, b-0: give "):
         given.questions([A0, A1, B0])
-    given = starting(**{option: '{"a":{"0":5,"1":5},"b":{"0":5}}'})
+    named = {option: '{"a":{"0":5,"1":5},"b":{"0":5}}'}
+    given = starting(**named)
     with pytest.raises(OptionError, match=f"{option} names a-1, b-0, which this query does not read"):
         given.questions([A0])
 
@@ -92,7 +96,8 @@ def test_a_start_behind_all_records_is_an_error_or_the_end() -> None:
     message = "startingTimestamp: partition a-0 has no record at or after 5 ms; set an earlier time, or startingOffsets"
     with pytest.raises(OptionError, match=message):
         starting(startingTimestamp="5").settle(A0, 5, -1, 100)
-    for options in ({"startingTimestamp": "5"}, {"startingOffsetsByTimestamp": '{"a":{"0":5}}'}):
+    ways: list[dict[str, Any]] = [{"startingTimestamp": "5"}, {"startingOffsetsByTimestamp": '{"a":{"0":5}}'}]
+    for options in ways:
         lenient = starting(**options, startingOffsetsByTimestampStrategy=" Latest ")
         assert lenient.settle(A0, 5, -1, 100) == 100
 
@@ -134,7 +139,7 @@ def test_an_end_behind_all_records_is_the_end() -> None:
         ({"startingOffsetsByTimestampStrategy": "earliest"}, "Strategy = 'earliest': it is error or latest"),
     ],
 )
-def test_starts_that_cannot_be(options: dict[str, str], message: str) -> None:
+def test_starts_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         starting(**options)
 
@@ -158,7 +163,8 @@ def test_ends_that_cannot_be(options: dict[str, str], message: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Offsets", "OffsetsByTimestamp"])
 def test_a_read_that_ends_before_it_starts(kind: str) -> None:
-    start = starting(**{f"starting{kind}": '{"a":{"0":5}}'})
+    named: dict[str, Any] = {f"starting{kind}": '{"a":{"0":5}}'}
+    start = starting(**named)
     check_order(start, ending(**{f"ending{kind}": '{"a":{"0":5}}'}))
     with pytest.raises(OptionError, match=f"starting{kind} of a-0 is 5, behind ending{kind}, 4: swap them"):
         check_order(start, ending(**{f"ending{kind}": '{"a":{"0":4}}'}))

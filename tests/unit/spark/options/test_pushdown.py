@@ -44,7 +44,7 @@ def test_no_filters_no_bounds() -> None:
         (GreaterThanOrEqual(OFFSET, 5), Bounds(offset_from=5)),
         (LessThan(OFFSET, 5), Bounds(offset_to=5)),
         (LessThanOrEqual(OFFSET, 5), Bounds(offset_to=6)),
-        (In(OFFSET, [9, 3, None, 7]), Bounds(offset_from=3, offset_to=10)),  # type: ignore[arg-type] - as Spark has it
+        (In(OFFSET, [9, 3, None, 7]), Bounds(offset_from=3, offset_to=10)),  # type: ignore[arg-type]  # as Spark has it
         (EqualTo(PARTITION, 2), Bounds(partitions=frozenset({2}))),
         (EqualNullSafe(PARTITION, 2), Bounds(partitions=frozenset({2}))),
         (In(PARTITION, (1, 3, None)), Bounds(partitions=frozenset({1, 3}))),

@@ -8,6 +8,7 @@ from tests.simulated_log import DIRECTORY, contents
 from tests.unit.storage.compaction.sealed_log import Row, SealedLog, rows_of
 
 from penstock.ports.disk import File
+from penstock.spark.arrow.decode import Place
 from penstock.spark.segments import segments
 from penstock.spark.segments.segments import Piece
 from penstock.storage.data_directory import DataDirectory
@@ -80,7 +81,7 @@ def read_piece(path: str, piece: Piece, *, read_committed: bool = True) -> list[
     return rows_in(segments.read(path, piece, read_committed=read_committed), piece)
 
 
-def rows_in(stretches: Iterable[tuple[memoryview, list[segments.Place]]], piece: Piece) -> list[Row]:
+def rows_in(stretches: Iterable[tuple[memoryview, list[Place]]], piece: Piece) -> list[Row]:
     found: list[Row] = []
     for data, places in stretches:
         assert places

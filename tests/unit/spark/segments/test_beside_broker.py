@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -34,7 +35,7 @@ class Stage:
         self.broker = penstock.start(path, settings=SETTINGS)
 
     @property
-    def bootstrap(self) -> dict[str, str]:
+    def bootstrap(self) -> dict[str, Any]:
         return {"bootstrap.servers": self.broker.bootstrap}
 
     def create(self, topic: str, **config: str) -> uuid.UUID:

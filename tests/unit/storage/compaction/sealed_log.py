@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from penstock.ports.disk import Disk
 from penstock.records.batch import HEADER_BYTES, Header, decode_header, patch_place
@@ -24,7 +25,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 class SealedLog:
     def __init__(self, disk: Disk, directory: str = DIRECTORY) -> None:
-        self.disk = disk
+        self.disk: Any = disk
         self.directory = directory
         self.sources: list[Source] = []
         self.pending = bytearray()

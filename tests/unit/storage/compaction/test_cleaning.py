@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import orjson
 import pytest
@@ -475,7 +476,7 @@ def test_a_batch_out_of_order_is_refused_although_every_checksum_is_right() -> N
 
 def test_an_aborted_batch_need_not_be_opened() -> None:
     log = new_log()
-    fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    fields: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     odd = build_batch([(b"a", b"1", [], 0)], codec=Codec.ZSTD, transactional=True, **fields)
     log.append(forged(odd, attributes=decode_header(odd).attributes & ~7 | Codec.LZ4))
     end = log.mark(7, Marker.ABORT)

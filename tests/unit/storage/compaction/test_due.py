@@ -1,6 +1,6 @@
 """When a pass is due, by Kafka's rules."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_what_is_clean_already_may_be_young() -> None:
 
 
 def test_an_old_record_is_reason_enough() -> None:
-    little = {"dirty_from": 30, "min_dirty_ratio": 0.9, "max_lag_ms": 5000}
+    little: dict[str, Any] = {"dirty_from": 30, "min_dirty_ratio": 0.9, "max_lag_ms": 5000}
     assert ends(planned(now_ms=6003, **little)) is None
     assert ends(planned(now_ms=6004, **little)) == (4, 30, 40)
     assert ends(planned(now_ms=6003, oldest_dirty_ms=1002, **little)) == (4, 30, 40)

@@ -1,6 +1,7 @@
 """Passes over random logs against a model of what has to be left, batch by batch and record by record."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -116,7 +117,7 @@ writes = st.one_of(
 )
 
 
-def joined(parts: list[list[tuple[object, ...]]]) -> list[tuple[object, ...]]:
+def joined(parts: list[Any]) -> list[tuple[object, ...]]:
     return [event for part in parts for event in part]
 
 
@@ -146,8 +147,8 @@ class ModelledLog:
                 self.model.add(batch, aborts=marker is Marker.ABORT)
             case ("void", int(span)):
                 first = self.log.next_offset
-                for batch, _ in void_batches(first, first + span, 3):
-                    self.log.append(batch)
+                for void, _ in void_batches(first, first + span, 3):
+                    self.log.append(void)
                 self.model.add(ModelBatch(first, first + span - 1, -1, "void", [(first, -1, b"", b"")]))
             case ("seal",) if self.log.pending:
                 self.log.seal()
@@ -156,9 +157,11 @@ class ModelledLog:
                 return self._compact(segment_bytes, max_keys)
         return None
 
-    def _write(self, kind: str, producer_id: int, some: list[object], codec: Codec, time: int) -> None:
+    def _write(self, kind: str, producer_id: int, some: list[Any], codec: Codec, time: int) -> None:
         records = [(key, value, [("h", b"1")], time + 3 * at) for at, (key, value) in enumerate(some)]  # type: ignore[misc]
-        fields = {} if producer_id < 0 else {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+        fields: dict[str, Any] = (
+            {} if producer_id < 0 else {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0}
+        )
         batch = build_batch(records, codec=codec, transactional=kind == "transactional", **fields)
         base = self.log.append(batch)
         rows = [(base + at, each[3], each[0], each[1]) for at, each in enumerate(records)]

@@ -1,5 +1,7 @@
 """Records found in place: the same ones the reader of values finds, and no bytes that are not records."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from penstock.storage.compaction.spans import spans
 
 data = st.none() | st.binary(max_size=80) | st.binary(min_size=1, max_size=2).map(lambda piece: piece * 5000)
 headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=2)
-small = st.tuples(st.none() | st.just(b"k"), st.just(b""), st.just([]), st.integers(0, 9))
+small: st.SearchStrategy[Any] = st.tuples(st.none() | st.just(b"k"), st.just(b""), st.just([]), st.integers(0, 9))
 records = st.lists(st.tuples(data, data, headers, st.integers(-(2**41), 2**41)), min_size=1, max_size=6) | st.lists(
     small, min_size=60, max_size=90
 )

@@ -2,6 +2,7 @@
 
 import errno
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from tests.simulated_broker import split, virtual
@@ -21,7 +22,7 @@ TINY = LogOptions(segment_bytes=60, compact=True, min_dirty_ratio=0.0)
 LIMIT = 1 << 20
 
 
-def put(bench: Bench, key: bytes | None, value: bytes | None, **fields: int) -> None:
+def put(bench: Bench, key: bytes | None, value: bytes | None, **fields: Any) -> None:
     bench.append_batch(bytearray(build_batch([(key, value, (), bench.clock.now_ms())], **fields)))
 
 

@@ -1,5 +1,7 @@
 """Leader epochs against a model: a plain list of which epoch wrote each offset."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +12,8 @@ histories = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4)), max_size=8
 
 
 def play(history: list[tuple[int, int]]) -> tuple[LeaderEpochs, list[int]]:
-    epochs, written, epoch = LeaderEpochs(), [], -1
+    written: list[Any] = []
+    epochs, epoch = LeaderEpochs(), -1
     for step, count in history:
         epoch += step
         assert epochs.note(epoch, len(written))

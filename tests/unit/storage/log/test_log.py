@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+from functools import partial
 
 import pytest
 from tests.simulated_broker import HUGE, batch_of, small_blocks, split, virtual, wait_for
@@ -77,8 +78,8 @@ async def test_what_is_not_synced_is_not_visible() -> None:
 async def test_without_commit_everything_is_visible_at_once() -> None:
     for flush in (Flush.OS, Flush.INTERVAL):
         bench = await open_log(FaultyDisk(1), LogOptions(flush=flush, flush_ms=30))
-        seen = []
-        bench.log.on_visible = lambda log=bench.log, seen=seen: seen.append(log.visible_end)
+        seen: list[int] = []
+        bench.log.on_visible = partial(lambda log, ends: ends.append(log.visible_end), bench.log, seen)
         bench.append([b"a"])
         assert seen == [1]
         rounds = bench.disk.counts["sync_files"]

@@ -1,6 +1,8 @@
 """Compacted logs with transactions at rest: gaps are not blamed, and after a repair aborted records stay aborted."""
 
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.simulated_broker import Stored, small_blocks, split
@@ -35,7 +37,7 @@ class Writer:
         self.sequences: dict[int, int] = {}
 
     async def put(self, key: bytes, value: bytes | None, producer_id: int = -1) -> None:
-        fields: dict[str, int] = {}
+        fields: dict[str, Any] = {}
         if producer_id >= 0:
             sequence = self.sequences.get(producer_id, 0)
             self.sequences[producer_id] = sequence + 1
@@ -151,7 +153,7 @@ def lost_offsets(steps: list[Step]) -> set[int]:
     return {offset for first, last in ranges for offset in range(first, last + 1)}
 
 
-def small(block_bytes: int = 128) -> object:
+def small(block_bytes: int = 128) -> AbstractContextManager[None]:
     return small_blocks(block_bytes, 1 << 30)
 
 

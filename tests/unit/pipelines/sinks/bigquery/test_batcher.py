@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.hand_clock import HandClock
@@ -106,7 +107,7 @@ def test_whoever_stops_early_stops_the_reading() -> None:
             drawn.append(number)
             yield number
 
-    stream = timed(items(), lambda: None)
+    stream: Any = timed(items(), lambda: None)
     assert next(stream) == 0
     stream.close()
     reader[0].join(20)

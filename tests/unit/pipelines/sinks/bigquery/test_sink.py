@@ -19,15 +19,14 @@ from penstock.pipelines.errors import SinkError, SinkUnavailable
 from penstock.pipelines.model import SinkSpec
 from penstock.pipelines.sinks import bigquery
 from penstock.pipelines.sinks.bigquery import sink as driver
-from penstock.pipelines.sinks.bigquery.access import Access
+from penstock.pipelines.sinks.bigquery.access import Access, parse_table
 from penstock.pipelines.sinks.bigquery.intents import Intents
-from penstock.pipelines.sinks.bigquery.sink import BigQuerySink
 from penstock.pipelines.sinks.contract import BatchId, Context
 from penstock.spark.formats.ddl import parse_schema
 
 from .frames import FIRST, QUERY, TABLE, Frame, Letters, batch_of, orders
 
-MakeSink = Callable[..., BigQuerySink]
+MakeSink = Callable[..., Any]  # a BigQuerySink; a Frame stands in for its DataFrame
 METHODS = ("storage_write", "insert_all")
 
 
@@ -385,7 +384,7 @@ def test_options_that_do_not_go_together(options: dict[str, Any], words: str, tm
 
 
 def test_a_project_of_a_domain(tmp_path: Path) -> None:
-    assert bigquery.parse_table("example.com:shop.sales.orders", "warehouse") == ("example.com:shop", "sales", "orders")
+    assert parse_table("example.com:shop.sales.orders", "warehouse") == ("example.com:shop", "sales", "orders")
 
 
 def test_credentials_that_are_none_are_told(sink: MakeSink, tmp_path: Path) -> None:

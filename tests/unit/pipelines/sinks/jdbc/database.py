@@ -24,14 +24,14 @@ class Database:
     kind: str
     url: str
 
-    def sink(self, **keys: Any) -> Sink:
+    def sink(self, **keys: Any) -> Any:
         return open_jdbc(self.url, **keys)
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """Somebody else's statement."""
         if self.kind == "sqlite":
-            with contextlib.closing(sqlite3.connect(Path(self.url.removeprefix("sqlite:")))) as connection, connection:
-                return connection.execute(sql).fetchall()
+            with contextlib.closing(sqlite3.connect(Path(self.url.removeprefix("sqlite:")))) as own, own:
+                return own.execute(sql).fetchall()
         with psycopg.connect(**_parameters(self.url), autocommit=True) as connection:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
@@ -63,7 +63,7 @@ def all_of(admin: psycopg.Connection, sql: str) -> list[Any]:
     return admin.execute(sql.encode()).fetchall()
 
 
-def open_postgres(url: str, **keys: Any) -> PostgresSink:
+def open_postgres(url: str, **keys: Any) -> Any:
     sink = open_jdbc(url, **keys)
     assert isinstance(sink, PostgresSink)
     return sink

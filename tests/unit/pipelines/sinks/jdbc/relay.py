@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from typing import BinaryIO
 
 _PREPARING = (b"P", b"B", b"D", b"E")
 """Parse, Bind, Describe and Execute."""
@@ -92,7 +93,7 @@ def _end(peer: socket.socket) -> None:
         peer.shutdown(socket.SHUT_RDWR)
 
 
-def _messages(stream: "socket.SocketIO") -> Iterator[bytes]:  # type: ignore[name-defined]
+def _messages(stream: BinaryIO) -> Iterator[bytes]:
     """The first ones have no letter in front: requests for encryption, then the start."""
     started = False
     while True:

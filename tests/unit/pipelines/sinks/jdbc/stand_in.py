@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from penstock.pipelines.model import SinkSpec
-from penstock.pipelines.sinks.contract import Context, Rejected, Sink
+from penstock.pipelines.sinks.contract import Context, Rejected
 from penstock.pipelines.sinks.jdbc import open_sink
 from penstock.pipelines.sinks.jdbc.columns import Column, Family, Shape
 from penstock.pipelines.sinks.jdbc.options import Options
@@ -75,7 +75,8 @@ def arrow_batch(rows: Sequence[Row], columns: Sequence[Column]) -> pa.RecordBatc
     return pa.record_batch(arrays, names=[column.name for column in columns])
 
 
-def open_jdbc(url: str, *, sink: str = "shop", directory: Path = Path("/nowhere"), **keys: Any) -> Sink:
+def open_jdbc(url: str, *, sink: str = "shop", directory: Path = Path("/nowhere"), **keys: Any) -> Any:
+    """A sink that takes `Rows` for a DataFrame."""
     keys = {"table": "items", **keys}
     spec = SinkSpec(name=sink, kind="jdbc", source="rows", options={"jdbc": url, **keys})
     return open_sink(spec, Context("revenue", "", {}, directory, directory))

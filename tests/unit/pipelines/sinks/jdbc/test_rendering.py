@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import json
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ DATA = Column("data", Family.BINARY, "binary")
 
 
 def test_copy_text_escapes_and_tells_null_from_empty() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"id": 1, "name": "tab\there", "data": b"\x00\\"},
         {"id": 2, "name": ""},
         {"id": None, "name": "\\N\r\n\\."},

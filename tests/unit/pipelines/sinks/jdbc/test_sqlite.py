@@ -124,7 +124,7 @@ def test_busy_database_is_waited_for(path: Path, look: sqlite3.Connection, lette
     sink = open_jdbc(f"sqlite:{path}")
     assert isinstance(sink, sqlite_sink.SqliteSink)
     sink.busy_s = 0.01
-    rows = Rows(DDL, [[{"id": 1, "v": "a"}]])
+    rows: Any = Rows(DDL, [[{"id": 1, "v": "a"}]])
     sink.prepare(rows.schema)
     look.execute("BEGIN IMMEDIATE")
     with pytest.raises(SinkUnavailable, match="locked"):
