@@ -361,6 +361,7 @@ _ROT = [
     _spoiled("bit-rot-follower-state", rot.spoiled("follower", rot.flip("state"))),
     _spoiled("bit-rot-follower-all-files", rot.spoiled("follower", rot.flip_many)),
     _spoiled("bit-rot-leader", rot.spoiled("leader", rot.flip_sealed)),
+    _spoiled("bit-rot-leader-running", rot.spoiled_while_it_runs),
     _spoiled("bit-rot-leader-stopped", rot.spoiled("leader", rot.flip_sealed, "stop")),
     _spoiled("bit-rot-leader-all-killed", rot.spoiled("leader", rot.flip_sealed, all_down=True), bound_s=60.0),
     _spoiled("bit-rot-leader-all-killed-active", rot.spoiled("leader", rot.flip_active, all_down=True), bound_s=60.0),

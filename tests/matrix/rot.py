@@ -1,8 +1,10 @@
 """What can be done to the files of a broker that is down: bits flip, files go, old copies come back.
 
-It is started again at once, and has to find out. What is damaged is never what the cluster goes by afterwards.
+It is started again at once, and has to find out; one that runs, when somebody reads it. What is damaged
+is never what the cluster goes by afterwards.
 """
 
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -10,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from tests.chaos.load import wait_until
+from tests.chaos.load import read_everything, wait_until
 
 from .faults import Fault, Scene, Target, pass_time
 from .machines import Machine
@@ -120,6 +122,30 @@ def spoiled(target: Target, spoil: Spoil, ending: Ending = "kill", *, all_down: 
         yield
 
     return fault
+
+
+@contextmanager
+def spoiled_while_it_runs(scene: Scene) -> Iterator[None]:
+    """A sealed segment of a running leader: whoever reads it from the start then is given every record all the same."""
+    leader = scene.choose("leader")
+    directory = leader.data / "logs" / scene.topic / "0"
+    enough = f"{_ENOUGH_SEGMENTS} sealed segments of partition 0 on broker {leader.id}"
+    wait_until(lambda: len(list(directory.glob("*.index"))) >= _ENOUGH_SEGMENTS, 60, enough)
+    sealed = [path.with_suffix(".log") for path in _named(directory, "*.index")]
+    path = scene.coin.choice(sealed)
+    said = f"a bit of the sealed {path.name} flipped at {_flip(path, scene.coin, scene.coin.random()):,}"
+    _drop_from_memory(path)
+    (log,) = read_everything(scene.arena.cluster.bootstrap, scene.topic, 1).values()
+    assert [record.offset for record in log.records] == list(range(log.end_offset)), "a reader was given other offsets"
+    scene.note(f"broker {leader.id} (leader), running: {said}; {log.end_offset:,} records read from the start then")
+    yield
+
+
+def _drop_from_memory(path: Path) -> None:
+    """What rots is the disk: the kernel has the bytes as they were until it needs their memory."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def old_files(target: Target, copied_after: Ending, restored_after: Ending) -> Fault:

@@ -102,7 +102,7 @@ def _check_stretch(disk: Disk, segment: Segment, position: int) -> int:
     card = segment.card or segment.load_card(disk)
     file = segment.file or disk.open(segment.path)
     size = min(_STRETCH_BLOCKS * BLOCK_BYTES, card.size - position)
-    was_resident = file.resident(size, position)
+    was_resident = segment.is_in_memory(file, position, size)
     data = memoryview(file.read_at(size, position))
     for at in range(0, size, BLOCK_BYTES):
         if crc32c(data[at : at + BLOCK_BYTES]) != card.sums[(position + at) // BLOCK_BYTES]:

@@ -50,7 +50,7 @@ def lend(log: Log, segment: Segment, position: int, max_bytes: int) -> Loan:
     size = max(0, min(whole, segment.size - position))
     if file.size() < segment.size:
         raise segment.damaged(position, "is too short")
-    if size and not file.resident(size, position):
+    if size and not segment.is_in_memory(file, position, size):  # its receiver checks it, other readers do not
         file.read_at(size, position)
     card = _card_of(log, segment).encode() if position == 0 else b""
     return Loan(card, FileSlice(file, position, size, segment.base))

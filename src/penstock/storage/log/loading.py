@@ -27,15 +27,18 @@ def prepare(log: "Log", segment: Segment, offset: int, max_bytes: int) -> tuple[
     start = card.position_before(offset)
     # The first batch may be larger than asked for and is sent whole; its length is in its header.
     good: list[int] = []
+    read_whole = segment.sealed  # to be checked; it may be sealed while this runs
     try:
         head = segment.walk_bytes(card, start)
+        if not file.resident(max(1, min(max(max_bytes, head), segment.size - start)), start):
+            segment.distrust(start)  # before anything is read, and more than that comes to memory
         good += segment.check_blocks(file, start, max(head, 1))
         exact = segment.find(file, offset)
         needed = max(max_bytes, segment.batch_size_at(file, exact)) if exact < segment.size else 1
         span = min(exact + needed, segment.size) - start
         good += segment.check_blocks(file, start, max(span, 1), good)
         position = start
-        while position < start + span:
+        while not read_whole and position < start + span:
             position += len(file.read_at(min(1 << 20, start + span - position), position)) or span
     except PenstockError as error:
         if error.code is Code.CORRUPT_LOG:

@@ -509,7 +509,7 @@ class Log:
             if offset >= limit:
                 return None
             segment = self.segment_of(offset, start_offset)
-        if not warmed and not _is_recent(segment, start) and not file.resident(1, start):
+        if not warmed and not _is_recent(segment, start) and not segment.is_in_memory(file, start, 1):
             raise NotReady  # the next lines may read the batch's header
         end = self._end_of(segment, card, file, limit, start, max_bytes, at_least_one)
         if end <= start:
@@ -523,9 +523,9 @@ class Log:
         return FileSlice(file, start, end - start, segment.base)
 
     def _is_ready(self, segment: Segment, file: File, start: int, end: int, warmed: bool) -> bool:
-        if segment.unchecked and segment.is_unchecked(start, end - start):
+        if segment.is_unchecked(start, end - start):
             return False
-        return warmed or _is_recent(segment, start) or file.resident(end - start, start)
+        return warmed or _is_recent(segment, start) or segment.is_in_memory(file, start, end - start)
 
     def segment_of(self, offset: int, start_offset: int | None = None) -> Segment:
         """The segment that holds `offset`. Raises OFFSET_OUT_OF_RANGE or, for a hole, CORRUPT_LOG."""
@@ -553,7 +553,8 @@ class Log:
         walk = segment.walk_bytes(card, position)
         if segment.is_unchecked(position, walk):
             raise NotReady
-        if not warmed and not _is_recent(segment, position) and not file.resident(min(walk, READY_BYTES), position):
+        needed = min(walk, READY_BYTES)
+        if not warmed and not _is_recent(segment, position) and not segment.is_in_memory(file, position, needed):
             raise NotReady
         return segment.find(file, offset)
 
@@ -625,8 +626,7 @@ class Log:
                 segment.card = card
             if segment.file is None:
                 self._shelf.files.put(segment.path, file)
-            if segment.unchecked is not None:
-                segment.unchecked.difference_update(good)
+            segment.note_checked(good)
             if segment.find(file, offset) < segment.size or segment.next_offset >= self.end_offset:
                 return
             offset = segment.next_offset  # nothing is left of the segment from there on

@@ -202,7 +202,7 @@ class _Recovery:
             self.disk.sync_files([file])
             _save_card(self.disk, segment, card)
             segment.checkpointed = segment.size
-            segment.sealed = True
+            segment.seal()
         else:
             segment.file = file
         return segment
@@ -241,7 +241,7 @@ class _Recovery:
                     help="the file was shortened: restore it from a replica or backup",
                 )
             segment.checkpointed = card.size
-            segment.unchecked = set(range(len(card.sums)))
+            segment.checked = bytearray(len(card.sums))
             if card.size % BLOCK_BYTES:
                 self._check_last_block(segment, card)
             return card
@@ -258,8 +258,7 @@ class _Recovery:
                 f"{segment.path} does not match its checksum at byte {block * BLOCK_BYTES}",
                 help="restore the file from a replica or backup; nothing was deleted",
             )
-        assert segment.unchecked is not None
-        segment.unchecked.discard(block)
+        segment.note_checked([block])
 
     def _scan_from(
         self, segment: Segment, card: Card | None, next_base: int | None = None

@@ -66,9 +66,11 @@ class FilePool:
 class Segment:
     """Bytes `[0, size)` of one file, offsets `[base, next_offset)`.
 
-    `card` is None for a sealed segment nobody has read yet. `unchecked` holds the blocks that must match their checksum
-    before they are sent: those written by an earlier process. Sealed ones must whenever a read does not find them in
-    memory. `file` is set while the segment is written or unsynced.
+    `card` is None for a sealed segment nobody has read yet. `file` is set while the segment is written or unsynced.
+
+    `checked` has a 0 for each block that must match its checksum before it is sent. Those are the blocks written by an
+    earlier process; and in a sealed segment everything from where it was found to have left memory: whatever else has
+    left behind that place is brought back by the kernel's reading ahead, and looks as if it had always been there.
     """
 
     __slots__ = (
@@ -76,6 +78,7 @@ class Segment:
         "_first_open",
         "base",
         "card",
+        "checked",
         "checkpointed",
         "created_ms",
         "directory",
@@ -86,7 +89,6 @@ class Segment:
         "next_offset",
         "sealed",
         "size",
-        "unchecked",
     )
 
     def __init__(self, directory: str, base: int) -> None:
@@ -104,7 +106,7 @@ class Segment:
         self.checkpointed = 0
         """Bytes covered by the saved card."""
         self.created_ms = 0
-        self.unchecked: set[int] | None = None
+        self.checked: bytearray | None = None
         self._aborted = 0
         self._first_open = -1
 
@@ -144,7 +146,7 @@ class Segment:
         segment.next_offset = summary.next_offset
         segment.max_timestamp = summary.max_timestamp
         segment._aborted, segment._first_open = summary.aborted, summary.first_open
-        segment.unchecked = set(range(summary.blocks))
+        segment.checked = bytearray(summary.blocks)
         return segment
 
     def take_card(self, card: Card) -> None:
@@ -152,11 +154,40 @@ class Segment:
         self.size, self.next_offset, self.max_timestamp = card.size, card.next_offset, card.max_timestamp
 
     def is_unchecked(self, position: int, size: int) -> bool:
-        unchecked = self.unchecked
-        if not unchecked:
+        checked = self.checked
+        if checked is None:
             return False
-        first, last = position // BLOCK_BYTES, (position + size - 1) // BLOCK_BYTES
-        return any(block in unchecked for block in range(first, last + 1))
+        return checked.find(0, position // BLOCK_BYTES, (position + size - 1) // BLOCK_BYTES + 1) >= 0
+
+    def is_in_memory(self, file: File, position: int, size: int) -> bool:
+        """Whether a range is likely to be; if not, everything from there on is distrusted."""
+        if file.resident(size, position):
+            return True
+        self.distrust(position)
+        return False
+
+    def distrust(self, position: int) -> None:
+        """Something from `position` on has left memory: check each block from there on once more, if that is possible.
+
+        What lies before it cannot come back by a read there: the kernel reads ahead, not back. From any thread, so it
+        is one step, and of two nothing is lost.
+        """
+        checked, first = self.checked, position // BLOCK_BYTES
+        if self.sealed and checked is not None:
+            checked[first:] = bytes(max(0, len(checked) - first))
+
+    def seal(self) -> None:
+        """Nothing changes any more, and the card covers all of it."""
+        checked = self.checked if self.checked is not None else bytearray()
+        self.checked = checked.ljust(-(-self.size // BLOCK_BYTES), b"\1")
+        self.sealed = True  # last: a thread that reads it takes this for its word that all is covered
+
+    def note_checked(self, blocks: Collection[int]) -> None:
+        checked = self.checked
+        if checked is not None:
+            for block in blocks:
+                if block < len(checked):
+                    checked[block] = 1
 
     def walk_bytes(self, card: Card, position: int) -> int:
         """How far a walk from the indexed `position` may go: to the next indexed batch, or to the end."""
@@ -201,9 +232,9 @@ class Segment:
         assert self.card is not None
         good, sealed = [], self.sealed
         for block in range(position // BLOCK_BYTES, (position + size - 1) // BLOCK_BYTES + 1):
-            if block in done or not (sealed or (self.unchecked is not None and block in self.unchecked)):
-                continue
             start = block * BLOCK_BYTES
+            if block in done or not (sealed or self.is_unchecked(start, 1)):
+                continue
             covered = min(BLOCK_BYTES, self.checkpointed - start)
             if covered <= 0:
                 break  # all of it was compacted away

@@ -71,7 +71,7 @@ class Upkeep:
                 await self._shelf.committer.commit(log)
             await self._shelf.disk.run(_seal_blocking, self._shelf.disk, segment, await self._state(log))
             segment.checkpointed = segment.size
-            segment.sealed = True  # last: a thread that reads it takes this for its word that all is covered
+            segment.seal()
             if segment.file is not None:
                 self._shelf.files.put(segment.path, segment.file)
                 segment.file = None

@@ -177,7 +177,7 @@ async def test_what_this_process_wrote_is_checked_when_it_comes_from_the_disk() 
     """It has left memory since: what the device has of it may be something else."""
     bench = await filled()
     sealed = bench.log.segments[0]
-    assert sealed.sealed and not sealed.unchecked
+    assert sealed.sealed and not sealed.is_unchecked(0, sealed.size)
     bench.disk.is_resident = False
     await bench.log.warm(0, HUGE)
     bench.disk.flip_byte(sealed.path, sealed.size - 1)
@@ -185,6 +185,67 @@ async def test_what_this_process_wrote_is_checked_when_it_comes_from_the_disk() 
         await bench.log.warm(0, HUGE)
     assert refused.value.code is Code.CORRUPT_LOG
     assert bench.log.damage is refused.value
+
+
+def test_what_came_back_by_reading_ahead_is_checked() -> None:
+    """One part of a segment was gone: the kernel brings others back that were, and nobody can tell them apart."""
+
+    async def main() -> None:
+        bench = await filled()
+        sealed = bench.log.segments[0]
+        assert sealed.sealed and not sealed.is_unchecked(0, sealed.size) and sealed.size > 2 * 256
+        end, last = bench.log.visible_end, sealed.next_offset - 1
+
+        def read(offset: int) -> object:
+            return bench.log.read(offset, end, 1, at_least_one=True)
+
+        assert read(0) and read(last)  # written by this process, and in memory since
+        bench.disk.is_resident = False
+        with pytest.raises(NotReady):
+            read(0)
+        bench.disk.is_resident = True
+        bench.disk.flip_byte(sealed.path, sealed.size - 1)
+        with pytest.raises(NotReady):
+            read(last)
+        await bench.log.warm(0, 1)
+        assert read(0)
+        with pytest.raises(PenstockError, match=sealed.path) as refused:
+            await bench.log.warm(last, 1)
+        assert refused.value.code is Code.CORRUPT_LOG
+        with pytest.raises(NotReady):
+            read(last)
+        bench.disk.flip_byte(sealed.path, sealed.size - 1)
+        await bench.log.warm(last, 1)
+        before = bench.disk.bytes_read
+        bench.log.read(last, end, 1, at_least_one=True, warmed=True)
+        assert bench.disk.bytes_read - before < 2 * 8192, "what was checked is checked once more"
+
+    with small_blocks(256, 1 << 30):
+        run_virtual(main, 1)
+
+
+def test_what_was_checked_and_then_left_memory_is_checked_again() -> None:
+    """Also when it was a cold read of another part that brought it back."""
+
+    async def main() -> None:
+        bench = await filled()
+        sealed = bench.log.segments[0]
+        end, last = bench.log.visible_end, sealed.next_offset - 1
+        bench.disk.is_resident = False
+        for offset in (0, last):
+            await bench.log.warm(offset, 1)
+        assert bench.log.read(last, end, 1, at_least_one=True, warmed=True)
+        bench.disk.is_resident = True
+        assert bench.log.read(0, end, 1, at_least_one=True), "nothing is read ahead of where it is"
+        bench.disk.is_resident = False
+        await bench.log.warm(0, 1)
+        bench.disk.is_resident = True
+        assert bench.log.read(0, end, 1, at_least_one=True)
+        with pytest.raises(NotReady):
+            bench.log.read(last, end, 1, at_least_one=True)
+
+    with small_blocks(256, 1 << 30):
+        run_virtual(main, 1)
 
 
 @virtual
