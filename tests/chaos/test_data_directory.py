@@ -113,3 +113,26 @@ def test_an_old_copy_of_a_partition_is_not_served_until_it_is_accepted(broker: B
     write(range(4, 6), 0)
     logs = read_everything(broker.bootstrap, "t", 2)
     assert [len(logs[partition].records) for partition in (0, 1)] == [6, 12]
+
+
+def test_a_single_brokers_directory_does_not_become_a_members_or_the_other_way_round(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    with_some_records(broker)
+    assert broker.stop() == 0
+    before = directory_fingerprint(broker.data_dir)
+    work = tmp_path / "member"
+    work.mkdir()
+    secret = tmp_path / "secret"
+    secret.write_text("not looked at before the directory")
+    cluster = {"cluster": {"store": "etcd://127.0.0.1:9", "secret_file": str(secret)}}
+    with BrokerProcess(broker.data_dir, work, config=cluster) as member, pytest.raises(BrokerExitedError) as refusal:
+        member.start()
+    assert refusal.value.returncode == 2
+    assert "belongs to a broker on its own" in refusal.value.output
+    assert directory_fingerprint(broker.data_dir) == before
+    (broker.data_dir / "cluster").write_bytes(b"")
+    with pytest.raises(BrokerExitedError) as refusal:
+        broker.start()
+    assert refusal.value.returncode == 2
+    assert "belongs to a broker of a cluster" in refusal.value.output

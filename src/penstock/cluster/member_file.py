@@ -15,11 +15,11 @@ from penstock.observe.logs import get_logger
 from penstock.ports.disk import Disk, is_shortage
 from penstock.storage import checked_file
 from penstock.storage.checked_file import DamagedFile
+from penstock.storage.data_directory import MEMBER_FILE
 
 log_ = get_logger("cluster")
 KIND = b"clst"
 FORMAT_VERSION = 1
-FILE_NAME = "cluster"
 
 
 class MemberFile:
@@ -41,7 +41,7 @@ class MemberFile:
         store_name: str = "the metadata store",
         save_every_s: float = 10.0,
     ) -> None:
-        self.path = f"{directory}/{FILE_NAME}"
+        self.path = f"{directory}/{MEMBER_FILE}"
         self._disk = disk
         self._node_id = node_id
         self._accept_older = accept_older

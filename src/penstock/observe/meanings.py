@@ -223,7 +223,9 @@ BROKER_GAUGES: tuple[Meaning, ...] = (
     Meaning("segments", "storage_segments", "Segment files on disk."),
     Meaning("log_bytes", "storage_log_bytes", "Bytes of segment files on disk."),
     Meaning(
-        "offline", "storage_offline_partitions", "Partitions this broker holds and cannot use; /health names them."
+        "offline",
+        "storage_offline_partitions",
+        "Partitions this broker holds and cannot use; /health names them and says why.",
     ),
     Meaning(
         "topics_flush_os",

@@ -29,11 +29,12 @@ from penstock.server import kafka_names
 from penstock.server.config import Address, Config
 from penstock.server.config import Groups as GroupConfig
 from penstock.server.descriptors import descriptors_allowed, share_out
+from penstock.server.health import Health, coordinator_troubles, partition_troubles
 from penstock.server.http import HttpDoor, create_app
 from penstock.server.survey import Survey
 from penstock.server.system_clock import SystemClock
 from penstock.storage.compaction.process import CompactionProcess
-from penstock.storage.data_directory import DataDirectory
+from penstock.storage.data_directory import METADATA_FILE, DataDirectory
 from penstock.storage.local_disk import LocalDisk
 from penstock.storage.log.options import Flush
 
@@ -56,6 +57,7 @@ class Broker:
         self._log = log or get_logger("broker")
         self.stats = stats or Stats()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.health = Health(closed=[self._not_ready], troubled=[self._troubles])
         self._clock = SystemClock()
         self._disk = LocalDisk()
         self._network = TcpNetwork()
@@ -104,9 +106,10 @@ class Broker:
             check_settings(config.defaults.topic)
         except PenstockError as error:
             raise StartupError(f"defaults.topic: {error}") from error
+        await self._disk.run(lambda: self._directory.check_owner(is_member=bool(config.cluster.store)))
         await self._disk.run(self._directory.open)
         exposition = Exposition(self.stats, self.gauges)
-        app = create_app(not_ready=self._not_ready, summary=self._summary, scrape=exposition.render, stats=self.stats)
+        app = create_app(health=self.health, summary=self._summary, scrape=exposition.render, stats=self.stats)
         self._http = HttpDoor(*config.listeners.http, app, self._descriptors.http_connections)
         await self._http.start()
         if config.cluster.store:
@@ -170,7 +173,7 @@ class Broker:
         return StartupError(f"cannot recover {self._directory.path}: {error}; make room and start again")
 
     async def _open_store(self) -> EmbeddedStore:
-        path = f"{self._directory.metadata_path}/metadata.db"
+        path = f"{self._directory.metadata_path}/{METADATA_FILE}"
         if not await self._disk.run(self._disk.exists, path):
             orphans = await self._disk.run(self._directory.partitions)
             if orphans:  # found before an empty store is made, so that nothing is touched
@@ -295,6 +298,11 @@ class Broker:
         if self._kafka is None:
             reasons.append("the Kafka listener is not open yet")
         return reasons
+
+    def _troubles(self) -> list[str]:
+        if self._engine is None:
+            return []
+        return [*partition_troubles(self._engine), *coordinator_troubles(self._engine)]
 
     def _summary(self) -> dict[str, object]:
         offline = {}

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 import uvicorn
@@ -26,6 +26,7 @@ from penstock import __version__
 from penstock.errors import StartupError
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import Stats
+from penstock.server.health import Health
 
 MAX_CONNECTIONS = 512
 MAX_PIPELINED = 32  # requests of one connection that wait for the answer to an earlier one
@@ -43,7 +44,7 @@ _log = get_logger("http")
 
 def create_app(
     *,
-    not_ready: Callable[[], Sequence[str]],
+    health: Health,
     summary: Callable[[], Mapping[str, object]],
     scrape: Callable[[str], tuple[bytes, str]],
     stats: Stats,
@@ -51,7 +52,7 @@ def create_app(
     """Build the app that answers health and metrics.
 
     Args:
-        not_ready: why clients should not be sent here yet; empty when logs are recovered and listeners accept.
+        health: how the broker is.
         summary: further facts for `/health`, ready for JSON.
         scrape: the metrics for an Accept header: body and content type (`Exposition.render`).
         stats: where requests are counted.
@@ -61,18 +62,13 @@ def create_app(
         return JSONResponse({"status": "live"}, headers=_NO_STORE)  # that it answers is the answer
 
     async def ready(request: Request) -> Response:
-        reasons = list(not_ready())
+        reasons = health.not_ready()
         body = {"status": "not ready" if reasons else "ready", "reasons": reasons}
         return JSONResponse(body, 503 if reasons else 200, headers=_NO_STORE)
 
-    async def health(request: Request) -> Response:
-        reasons = list(not_ready())
-        body = {
-            **summary(),
-            "status": "unhealthy" if reasons else "healthy",
-            "reasons": reasons,
-            "version": __version__,
-        }
+    async def whole(request: Request) -> Response:
+        status, reasons = health.told()
+        body = {**summary(), "status": status, "reasons": reasons, "version": __version__}
         return JSONResponse(body, headers=_NO_STORE)
 
     async def metrics(request: Request) -> Response:
@@ -83,7 +79,7 @@ def create_app(
         routes=[
             Route("/health/live", live),
             Route("/health/ready", ready),
-            Route("/health", health),
+            Route("/health", whole),
             Route("/metrics", metrics),
         ]
     )

@@ -3,7 +3,8 @@
 format                      what wrote this directory
 clean-shutdown              present only between a clean stop and the next start: where each log ended
 .lock                       held by the broker that uses it
-meta/                       the embedded metadata store
+meta/metadata.db            a broker's on its own: its metadata store
+cluster                     a cluster member's: which one (`cluster/member_file.py`)
 logs/{topic}/{partition}/   one log each, with `partition.meta` naming topic id and partition
 logs/~removed/              logs of deleted topics on their way out
 logs/~damaged/              damaged replicas, kept until their partition is in sync again
@@ -17,12 +18,14 @@ from uuid import UUID
 
 import orjson
 
-from penstock.errors import StartupError
+from penstock.errors import StartupError, WrongSettings
 from penstock.ports.disk import DirectoryLock, Disk
 from penstock.storage import checked_file
 from penstock.storage.checked_file import DamagedFile
 
 FORMAT_VERSION = 1
+METADATA_FILE = "metadata.db"
+MEMBER_FILE = "cluster"
 _REMOVED = "~removed"  # no topic can have this name
 _DAMAGED = "~damaged"
 _CLEAN_MARK = "clean-shutdown"
@@ -49,6 +52,26 @@ class DataDirectory:
     @property
     def metadata_path(self) -> str:
         return f"{self.path}/meta"
+
+    def check_owner(self, *, is_member: bool) -> None:
+        """Whether the directory is that of a broker of this kind, on its own or in a cluster. Changes nothing.
+
+        Raises:
+            WrongSettings: it is the other kind's.
+        """
+        was_member = self._disk.exists(f"{self.path}/{MEMBER_FILE}")
+        if was_member and not is_member:
+            raise WrongSettings(
+                f"data directory {self.path} belongs to a broker of a cluster ({self.path}/{MEMBER_FILE} says which); "
+                "start it as that one (--cluster STORE, --node-id N), or choose another --data-dir"
+            )
+        metadata = f"{self.metadata_path}/{METADATA_FILE}"
+        if is_member and not was_member and self._disk.exists(metadata):
+            raise WrongSettings(
+                f"data directory {self.path} belongs to a broker on its own ({metadata}), and a cluster knows nothing "
+                "of its topics; start it without --cluster, or choose another --data-dir. If it never had a topic that "
+                "is wanted, remove the directory"
+            )
 
     def open(self) -> None:
         """Take the directory. Raises `StartupError` if it is in use or from a later release."""

@@ -16,6 +16,7 @@ from penstock.errors import StartupError
 from penstock.observe.metrics import Exposition
 from penstock.observe.stats import Stats
 from penstock.server import http
+from penstock.server.health import Health
 from penstock.server.http import GuardedHttp, HttpDoor, create_app
 
 DEADLINE_S = 30
@@ -26,10 +27,11 @@ class Site:
 
     def __init__(self, max_connections: int = http.MAX_CONNECTIONS) -> None:
         self.reasons: list[str] = []
+        self.troubles: list[str] = []
         self.stats = Stats()
         exposition = Exposition(self.stats, lambda: {"topics": 5})
         app = create_app(
-            not_ready=lambda: self.reasons,
+            health=Health([lambda: self.reasons], [lambda: self.troubles]),
             summary=lambda: {"topics": 5},
             scrape=exposition.render,
             stats=self.stats,
@@ -87,9 +89,13 @@ async def test_health_summary(site: Site) -> None:
     body = (await site.get("/health")).json()
     assert (body["status"], body["topics"]) == ("healthy", 5)
     assert body["version"]
+    site.troubles = ["t-0 is offline"]
+    body = (await site.get("/health")).json()
+    assert (body["status"], body["reasons"]) == ("degraded", ["t-0 is offline"])
+    assert (await site.get("/health/ready")).status_code == 200
     site.reasons = ["x"]
     body = (await site.get("/health")).json()
-    assert (body["status"], body["reasons"]) == ("unhealthy", ["x"])
+    assert (body["status"], body["reasons"]) == ("unhealthy", ["x", "t-0 is offline"])
 
 
 async def test_metrics(site: Site) -> None:
@@ -312,7 +318,7 @@ async def test_a_failing_answer_is_a_500_and_nothing_more(site: Site, caplog: py
     def fail() -> list[str]:
         raise RuntimeError("broken on purpose")
 
-    app = create_app(not_ready=fail, summary=dict, scrape=lambda accept: (b"", "text/plain"), stats=site.stats)
+    app = create_app(health=Health([fail]), summary=dict, scrape=lambda accept: (b"", "text/plain"), stats=site.stats)
     door = HttpDoor("127.0.0.1", 0, app)
     await door.start()
     async with httpx.AsyncClient(timeout=DEADLINE_S, trust_env=False) as client:

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.errors import StartupError
+from penstock.errors import StartupError, WrongSettings
 from penstock.storage.data_directory import DataDirectory
 from penstock.testing.faulty_disk import FaultyDisk
 
@@ -183,3 +183,33 @@ def test_a_stranger_among_damaged_replicas_is_left_alone(disk: FaultyDisk, direc
     directory.set_aside("a", ONE, 0)
     disk.make_dirs("data/logs/~damaged/lost+found")
     assert directory.set_aside_before() == {(ONE, 0)}
+
+
+@pytest.mark.parametrize(
+    ("there", "is_member", "refused"),
+    [
+        ("", True, ""),
+        ("", False, ""),
+        ("meta/metadata.db", False, ""),
+        ("meta/metadata.db", True, r"broker on its own \(data/meta/metadata.db\).*start it without --cluster"),
+        ("cluster", True, ""),
+        ("cluster", False, r"broker of a cluster \(data/cluster.*--cluster STORE"),
+        ("cluster meta/metadata.db", True, ""),  # a member for long; the other file is from before that
+        ("cluster meta/metadata.db", False, "broker of a cluster"),
+        ("meta/etcd", True, ""),
+    ],
+)
+def test_a_single_brokers_directory_and_a_members_are_not_taken_for_each_other(
+    disk: FaultyDisk, there: str, is_member: bool, refused: str
+) -> None:
+    for path in there.split():
+        disk.make_dirs(f"data/{path}".rpartition("/")[0])
+        disk.open(f"data/{path}", create=True).close()
+    before = disk.files()
+    directory = DataDirectory(disk, "data")
+    if refused:
+        with pytest.raises(WrongSettings, match=refused):
+            directory.check_owner(is_member=is_member)
+    else:
+        directory.check_owner(is_member=is_member)
+    assert disk.files() == before

@@ -23,6 +23,8 @@ class Shards(Generic[M]):
         self._make_topic = make_topic
         self._make_shard = make_shard
         self._shards: list[Shard[M]] = []
+        self.refusal: PenstockError | None = None
+        """Why the topic could not be made, if another try will not help."""
 
     def __iter__(self) -> Iterator[Shard[M]]:
         """Those that live on this broker."""
@@ -30,13 +32,18 @@ class Shards(Generic[M]):
 
     def open(self, topic: Topic) -> None:
         """Use the topic that is there."""
+        self.refusal = None
         if not self._shards:
             self._shards = [self._make_shard(partition) for partition in topic.partitions]
 
     async def ready(self) -> int:
         """The number of shards, once there are any. Raises PenstockError."""
         if not self._shards:
-            self.open(await self._make_topic(self.topic))
+            try:
+                self.open(await self._make_topic(self.topic))
+            except PenstockError as error:
+                self.refusal = None if error.retriable else error
+                raise
         return len(self._shards)
 
     async def of(self, name: str) -> Shard[M]:

@@ -95,6 +95,7 @@ class Log:
         "state_changes",
         "tending",
         "unsealed",
+        "upkeep_error",
     )
 
     def __init__(
@@ -125,6 +126,8 @@ class Log:
         self.closed = False
         self.out_of_room = False
         """Whether an append found no room; whoever acts on it says that it has."""
+        self.upkeep_error: OSError | None = None
+        """Why upkeep could not be done when it was last tried."""
         self.damage: PenstockError | None = None
         """Why some of it is refused when read, once that was found out."""
         self.state_changes = int(state.unsaved)

@@ -59,9 +59,11 @@ class Upkeep:
                     await self._shelf.disk.run(save_all, self._shelf.disk, await self._snapshot(log))
                 if not log.closed and not log.follows:
                     await self._expire(log, now_ms, settled)
+            log.upkeep_error = None
         except OSError as error:
             if not is_shortage(error):
                 raise  # a shortage may delay upkeep; anything else stops the broker
+            log.upkeep_error = error
 
     async def _seal(self, log: Log, *, closing: bool = False) -> None:
         """Save the cards of segments that will not change any more."""

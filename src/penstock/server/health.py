@@ -1,0 +1,64 @@
+"""How a broker is: healthy, degraded (clients may come, and something is wrong) or unhealthy (they may not).
+
+Each reason comes from a function that is asked at every look, so whoever knows of something else that can go wrong adds
+one more. What they say is for people: it names the thing, and the error that says why.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from penstock.engine.engine import Engine
+from penstock.engine.partition import Partition
+from penstock.engine.partition_state import NOBODY
+
+HEALTHY, DEGRADED, UNHEALTHY = "healthy", "degraded", "unhealthy"
+NAMED = 10
+"""So many partitions are named with each kind of trouble; of the others the number is told."""
+Reasons = Callable[[], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Attributes:
+    closed: why clients should not be sent here.
+    troubled: what else is wrong.
+    """
+
+    closed: list[Reasons] = field(default_factory=list)
+    troubled: list[Reasons] = field(default_factory=list)
+
+    def not_ready(self) -> list[str]:
+        return [reason for each in self.closed for reason in each()]
+
+    def told(self) -> tuple[str, list[str]]:
+        """The status, and all reasons why it is not healthy."""
+        closed = self.not_ready()
+        reasons = closed + [reason for each in self.troubled for reason in each()]
+        return (UNHEALTHY if closed else DEGRADED if reasons else HEALTHY), reasons
+
+
+def partition_troubles(engine: Engine) -> Iterator[str]:
+    """Partitions that cannot be used here, that nobody leads, or whose upkeep cannot be done."""
+    offline, unled, untended = [], [], []
+    for partition in (partition for topic in engine.topics for partition in topic.partitions):
+        if partition.offline is not None:
+            offline.append(f"{partition.name} is offline: {partition.offline}")
+        elif partition.state.leader == NOBODY:
+            unled.append(f"{partition.name} has no leader")
+        if (error := _upkeep_error(partition)) is not None:
+            untended.append(f"upkeep of {partition.name} failed, and is tried again: {error}")
+    for reasons in (offline, unled, untended):
+        yield from reasons[:NAMED]
+        if len(reasons) > NAMED:
+            yield f"{len(reasons) - NAMED} more like the last one"
+
+
+def _upkeep_error(partition: Partition) -> OSError | None:
+    return partition.log.upkeep_error if partition.log is not None else None
+
+
+def coordinator_troubles(engine: Engine) -> Iterator[str]:
+    """Internal topics that were needed and could not be made: groups or transactions cannot be used."""
+    for shards in (engine.groups.shards, engine.transactions.shards):
+        if shards.refusal is not None:
+            yield f"{shards.topic} cannot be made: {shards.refusal}"

@@ -1,0 +1,87 @@
+"""What a broker says is wrong with it, by a real engine."""
+
+import errno
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.simulated_broker import Broker, running, virtual
+
+from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC
+from penstock.engine.partition_state import NOBODY
+from penstock.errors import Code, PenstockError
+from penstock.server.health import NAMED, Health, coordinator_troubles, partition_troubles
+from penstock.testing.faulty_disk import FaultyDisk
+from penstock.testing.memory_metadata import MemoryStore
+from penstock.testing.virtual_clock import VirtualClock
+
+
+def _broker() -> Broker:
+    return Broker(FaultyDisk(), MemoryStore(), VirtualClock())
+
+
+def test_it_is_as_bad_as_the_worst_reason() -> None:
+    closed: list[str] = []
+    troubles: list[str] = []
+    health = Health([lambda: closed], [lambda: troubles, lambda: ["always"] if troubles else []])
+    assert health.told() == ("healthy", [])
+    troubles.append("t-0 is offline")
+    assert health.told() == ("degraded", ["t-0 is offline", "always"])
+    assert health.not_ready() == []
+    closed.append("recovering")
+    assert health.told() == ("unhealthy", ["recovering", "t-0 is offline", "always"])
+
+
+@virtual
+async def test_partitions_that_are_offline_or_unled_are_named_with_the_reason() -> None:
+    async with running(_broker()) as broker:
+        topic = await broker.engine.create_topic("t", NAMED + 3)
+        assert list(partition_troubles(broker.engine)) == []
+        topic.partitions[1].offline = PenstockError(Code.CORRUPT_LOG, "it ends below its kept end")
+        topic.partitions[2].state = topic.partitions[2].state.led_by(NOBODY)
+        assert list(partition_troubles(broker.engine)) == [
+            "t-1 is offline: it ends below its kept end",
+            "t-2 has no leader",
+        ]
+        for partition in topic.partitions:
+            partition.offline = PenstockError(Code.CORRUPT_LOG, "why")
+        reasons = list(partition_troubles(broker.engine))
+        assert len(reasons) == NAMED + 1
+        assert reasons[-1] == "3 more like the last one"
+
+
+@virtual
+async def test_upkeep_that_found_no_room_is_told_until_it_did() -> None:
+    async with running(_broker()) as broker:
+        await broker.engine.create_topic("t", 1)
+        log, upkeep = broker.partition("t", 0).opened(), broker.engine._upkeep
+        whole: Callable[..., Awaitable[None]] = upkeep._seal
+
+        async def no_room(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, "no space left")
+
+        upkeep._seal = no_room  # type: ignore[method-assign]
+        await upkeep.tend(log, 0, 0)
+        (reason,) = partition_troubles(broker.engine)
+        assert reason.startswith("upkeep of t-0 failed") and "no space left" in reason
+        upkeep._seal = whole  # type: ignore[method-assign]
+        await upkeep.tend(log, 0, 0)
+        assert list(partition_troubles(broker.engine)) == []
+
+
+@virtual
+async def test_an_internal_topic_that_cannot_be_made_is_told_until_it_is() -> None:
+    async with running(_broker()) as broker:
+        engine = broker.engine
+        made = engine.catalogue.internal_topic
+
+        async def refused(_: str) -> Any:
+            raise PenstockError(Code.LIMIT_EXCEEDED, "too many partitions")
+
+        engine.catalogue.internal_topic = refused  # type: ignore[method-assign]
+        with pytest.raises(PenstockError):
+            await engine.groups.shards.ready()
+        assert list(coordinator_troubles(engine)) == [f"{OFFSETS_TOPIC} cannot be made: too many partitions"]
+        engine.catalogue.internal_topic = made  # type: ignore[method-assign]
+        await engine.groups.shards.ready()
+        assert list(coordinator_troubles(engine)) == []
