@@ -137,9 +137,11 @@ class Partition:
         self._use_members()
         log.follows, log.out_of_room, self.is_cut_off = False, False, False
         log.on_visible = self._advance
+        log.on_start_moved = self.waiters.wake_readers
         self.led = log
         self._note_committed(log)
         self._advance()
+        self.waiters.wake_readers()  # those of an earlier epoch
 
     def follow(self, state: PartitionState) -> None:
         """Lead no more, or not yet: another broker does, or nobody."""
@@ -148,7 +150,7 @@ class Partition:
         self.state, self.leader_epoch = state, state.leader_epoch
         if self.log is not None:
             self.log.follows = True
-            self.log.on_visible = self.log.on_appended = _nothing
+            self.log.on_visible = self.log.on_appended = self.log.on_start_moved = _nothing
         if was_led:
             self.guards.clear()
             self.waiters.abandon(self._not_led())
@@ -379,8 +381,9 @@ class Partition:
         leadership = self._leadership
         since = self._clock.monotonic() - _CUT_OFF_S
         self.is_cut_off = leadership is not None and not self.may_decide_alone() and leadership.is_deaf(since)
-        if self.is_cut_off:
-            self.waiters.fail_acks(self._cut_off())  # so that clients look for another leader, and not wait here
+        if self.is_cut_off:  # clients look for another leader, and do not wait here
+            self.waiters.fail_acks(self._cut_off())
+            self.waiters.wake_readers()
 
     def _cut_off(self) -> PenstockError:
         return PenstockError(

@@ -47,7 +47,9 @@ class Waiters:
 
     def __init__(self) -> None:
         self._acks: deque[tuple[int, AckWait, Any]] = deque()
-        self._readers: dict[Callable[[], None], None] = {}  # in the order of coming, so that a run can be repeated
+        # In the order of coming, so that a run can be repeated. Each is called once: most of those who wait for many
+        # partitions are served by a few, and who is gone without a word costs the writers one call.
+        self._readers: dict[Callable[[], None], None] = {}
         self._followers: dict[Callable[[], None], None] = {}
 
     def add_ack(self, last_offset: int, wait: AckWait, token: Any = None) -> None:
@@ -59,6 +61,7 @@ class Waiters:
         self._acks.append((last_offset, wait, token))
 
     def add_reader(self, wake: Callable[[], None]) -> None:
+        """Call `wake` once, when a reader may be answered something else than before."""
         self._readers[wake] = None
 
     def remove_reader(self, wake: Callable[[], None]) -> None:
@@ -66,7 +69,7 @@ class Waiters:
         self._followers.pop(wake, None)
 
     def add_follower(self, wake: Callable[[], None]) -> None:
-        """A replica that waits for anything to be appended, committed or not."""
+        """The same for a replica, which waits for anything to be appended, committed or not."""
         self._followers[wake] = None
 
     def advance(self, high_watermark: int) -> None:
@@ -74,12 +77,17 @@ class Waiters:
         while acks and acks[0][0] < high_watermark:
             acks.popleft()[1].arrive()
         if self._readers:
-            for wake in list(self._readers):
-                wake()
+            self.wake_readers()
+
+    def wake_readers(self) -> None:
+        woken, self._readers = self._readers, {}
+        for wake in woken:
+            wake()
 
     def appended(self) -> None:
         if self._followers:
-            for wake in list(self._followers):
+            woken, self._followers = self._followers, {}
+            for wake in woken:
                 wake()
 
     def fail_acks(self, error: PenstockError) -> None:
@@ -94,5 +102,5 @@ class Waiters:
         while self._acks:
             _, wait, token = self._acks.popleft()
             wait.fail(token, error)
-        for wake in [*self._readers, *self._followers]:
-            wake()
+        self.wake_readers()
+        self.appended()

@@ -2,19 +2,29 @@
 
 (session id, epoch) of a request means: (0, -1) no session, everything is listed; (any, 0) begin a new one; (id,
 n) continue, only changes are listed; (id, -1) end it. A table full of sessions or of partitions drops the session
-longest unused; its client is told and begins anew.
+longest unused; its client is told and begins anew. A session with very many partitions that cannot be read is closed
+with the answer that says so: they are listed in every answer, and nobody gets that for 50 bytes. So what a session
+holds is bounded by the partitions that are here.
+
+A session knows which of its partitions have nothing new for the client. They are `watched`: the partition itself says
+when something moves, once. A fetch looks at the others only, so an idle one costs the same for one and ten thousand.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from penstock.engine.waiters import Waiters
 from penstock.ports.randomness import Randomness
 
 MAX_SESSIONS = 1000
-MAX_PARTITIONS = 500_000  # of all sessions together; each costs some 200 bytes
+MAX_PARTITIONS = 500_000  # of all sessions together; each costs some 400 bytes
+MAX_ERRORS = 1000
+"""Partitions with an error in one answer of a session. A client learns late of topics that were deleted or moved."""
 _LAST_EPOCH = (1 << 31) - 1
 TopicKey = bytes
 """A topic's name or 16-byte id, as the client sent it."""
+Key = tuple[TopicKey, int]
 
 
 @dataclass(slots=True)
@@ -29,28 +39,113 @@ class Wanted:
     last_fetched_epoch: int = -1
     told: tuple[int, int, int] | None = None
     """High watermark, log start and stable offset of the last answer."""
+    session: "FetchSession | None" = field(default=None, repr=False, compare=False)
+    watched: Waiters | None = field(default=None, repr=False, compare=False)
+    """Where `moved` is called when there is something new."""
+
+    def watch(self, waiters: Waiters, *, as_follower: bool) -> None:
+        if self.watched is not waiters:
+            self.unwatch()
+            self.watched = waiters
+        if as_follower:
+            waiters.add_follower(self.moved)
+        else:
+            waiters.add_reader(self.moved)
+
+    def unwatch(self) -> None:
+        if self.watched is not None:
+            self.watched.remove_reader(self.moved)
+            self.watched = None
+
+    def moved(self) -> None:
+        self.watched = None
+        if self.session is not None:
+            self.session.look_at(self)
 
 
 @dataclass(slots=True)
 class FetchSession:
+    """What one client reads; of id 0 while one request lasts.
+
+    `ready` has the partitions that may have something for the client, in the order in which they get their turn. All
+    others are watched.
+    """
+
     session_id: int
     uses_ids: bool
     epoch: int = 1
-    wanted: "OrderedDict[tuple[TopicKey, int], Wanted]" = field(default_factory=OrderedDict)
+    wanted: dict[Key, Wanted] = field(default_factory=dict)
+    ready: dict[Key, Wanted] = field(default_factory=dict)
+    is_over: bool = False
+    _kind: tuple[bool, int] | None = None
+    _on_moved: Callable[[Key, Wanted], None] | None = None
 
-    def update(self, changes: list[Wanted], forgotten: list[tuple[TopicKey, int]]) -> None:
+    def update(self, changes: Iterable[Wanted], forgotten: Iterable[Key]) -> None:
         for change in changes:
             key = (change.topic, change.index)
             known = self.wanted.get(key)
             if known is not None:
                 change.told = known.told
-            self.wanted[key] = change
+                known.unwatch()
+                known.session = None
+            change.session = self
+            self.wanted[key] = self.ready[key] = change
         for key in forgotten:
-            self.wanted.pop(key, None)
+            gone = self.wanted.pop(key, None)
+            if gone is not None:
+                gone.unwatch()
+                gone.session = None
+                self.ready.pop(key, None)
 
-    def move_to_end(self, wanted: Wanted) -> None:
+    def begin_fetch(
+        self, is_follower: bool, isolation_level: int, on_moved: Callable[[Key, Wanted], None]
+    ) -> dict[Key, Wanted]:
+        """What a fetch of this kind has to look at; `on_moved` is told what else moves until it ends.
+
+        A follower's request says of every partition how far it is, so it looks at all of them.
+        """
+        kind = (is_follower, isolation_level)
+        if is_follower or kind != self._kind:
+            self._kind = kind
+            for key, wanted in self.wanted.items():
+                self.ready.setdefault(key, wanted)
+        self._on_moved = on_moved
+        return dict(self.ready)
+
+    def look_at(self, wanted: Wanted) -> None:
+        key = (wanted.topic, wanted.index)
+        self.ready[key] = wanted
+        if self._on_moved is not None:
+            self._on_moved(key, wanted)
+
+    def rest(self, wanted: Wanted, waiters: Waiters, *, as_follower: bool) -> None:
+        """There is nothing for the client there until it moves."""
+        if wanted.session is self:  # and not replaced by a later request
+            self.ready.pop((wanted.topic, wanted.index), None)
+            wanted.watch(waiters, as_follower=as_follower)
+
+    def served(self, wanted: Wanted) -> None:
         """A partition that was served goes last, so that the others get their turn (KIP-74)."""
-        self.wanted.move_to_end((wanted.topic, wanted.index))
+        key = (wanted.topic, wanted.index)
+        for order in (self.wanted, self.ready):
+            if key in order:
+                order[key] = order.pop(key)
+
+    def end_fetch(self, on_moved: Callable[[Key, Wanted], None]) -> None:
+        if self._on_moved == on_moved:  # or another fetch has the session by now
+            self._on_moved = None
+            if self.is_over or self.session_id == 0:
+                self._unwatch()
+
+    def end(self) -> None:
+        """The session is of no use any more, but for a fetch that is under way."""
+        self.is_over = True
+        if self._on_moved is None:
+            self._unwatch()
+
+    def _unwatch(self) -> None:
+        for wanted in self.wanted.values():
+            wanted.unwatch()
 
 
 class FetchSessions:
@@ -77,12 +172,12 @@ class FetchSessions:
         self.update(session, wanted, [])
         return session
 
-    def update(self, session: FetchSession, changes: list[Wanted], forgotten: list[tuple[TopicKey, int]]) -> None:
+    def update(self, session: FetchSession, changes: list[Wanted], forgotten: list[Key]) -> None:
         before = len(session.wanted)
         session.update(changes, forgotten)
         self._partitions += len(session.wanted) - before
         while len(self._sessions) > self._capacity or self._partitions > self._max_partitions:
-            self._partitions -= len(self._sessions.popitem(last=False)[1].wanted)
+            self._drop(self._sessions.popitem(last=False)[1])
 
     def get(self, session_id: int) -> FetchSession | None:
         session = self._sessions.get(session_id)
@@ -93,7 +188,11 @@ class FetchSessions:
     def end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self._partitions -= len(session.wanted)
+            self._drop(session)
+
+    def _drop(self, session: FetchSession) -> None:
+        self._partitions -= len(session.wanted)
+        session.end()
 
 
 def next_epoch(epoch: int) -> int:

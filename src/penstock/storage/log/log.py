@@ -86,6 +86,7 @@ class Log:
         "name",
         "on_appended",
         "on_rolled",
+        "on_start_moved",
         "on_visible",
         "options",
         "out_of_room",
@@ -117,6 +118,7 @@ class Log:
         self.durable_position = segments[-1].size
         self.unsealed: list[Segment] = [s for s in segments[:-1] if not s.sealed]
         self.on_visible: Callable[[], None] = _nothing
+        self.on_start_moved: Callable[[], None] = _nothing
         self.on_appended: Callable[[], None] = _nothing
         """Called after every append, long before it is durable: a follower may copy it now."""
         self.committed_end = self.durable_end

@@ -220,6 +220,7 @@ class Upkeep:
         if offset > log.log_start:
             log.state.log_start = offset
             log.state.epochs.drop_before(offset)
+            log.on_start_moved()
             await self.save_state(log)
         await self._drop_below_start(log)
 

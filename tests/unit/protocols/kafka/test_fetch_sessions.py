@@ -1,10 +1,11 @@
 """Incremental fetch sessions (KIP-227), through the door."""
 
+import asyncio
 from random import Random
 
 from tests.doors.kafka import Client, Door, base_offsets, batch_of, fetch_values, make, with_door
 
-from penstock.protocols.kafka.fetch_sessions import FetchSessions, Wanted, next_epoch
+from penstock.protocols.kafka.fetch_sessions import MAX_ERRORS, FetchSessions, Wanted, next_epoch
 
 NOT_FOUND, WRONG_EPOCH, WRONG_KIND = 70, 71, 106
 
@@ -105,7 +106,7 @@ def test_wrong_epochs_and_unknown_sessions() -> None:
     async def body(door: Door) -> None:
         client = await two(door)
         session = (await client.fetch(session=(0, 0)))["session_id"]
-        for epoch in (2, 7):
+        for epoch in (2, 7, -5):
             answer = await client.fetch(session=(session, epoch))
             assert (answer["error_code"], answer["responses"]) == (WRONG_EPOCH, ())
         assert (await client.fetch(session=(session, 1)))["error_code"] == 0
@@ -190,6 +191,181 @@ def test_a_session_waits_for_any_of_its_partitions() -> None:
         assert door.clock.monotonic() < 30
 
     with_door(body)
+
+
+# --- what a fetch costs
+
+
+def reads(door: Door, topic: str = "t") -> list[int]:
+    found = door.engine.topics.get(topic)
+    assert found is not None
+    return [partition.steps for partition in found.partitions]
+
+
+async def settled(door: Door, partitions: int) -> tuple[Client, int]:
+    """A client that has been told everything about a topic without records; its session, to go on in epoch 2."""
+    await door.topic(partitions=partitions)
+    client = await door.client()
+    wanted = {"t": dict.fromkeys(range(partitions), 0)}
+    session = (await client.fetch(wanted=wanted, session=(0, 0)))["session_id"]
+    await client.fetch(wanted={}, session=(session, 1))
+    return client, session
+
+
+def test_an_idle_fetch_looks_at_nothing_and_a_wake_up_at_what_moved() -> None:
+    async def body(door: Door) -> None:
+        client, session = await settled(door, 30)
+        before = reads(door)
+        for epoch in (2, 3):
+            assert listed(await client.fetch(wanted={}, session=(session, epoch), max_wait=50)) == {}
+        assert reads(door) == before
+        writer = await door.client()
+        client.send(make("fetch", 12, fetch_values(wanted={}, session=(session, 4), max_wait=9000)))
+        await writer.produce(batch_of(b"x"), partition=7)
+        _, answer = await client.receive("fetch", 12)
+        assert listed(answer) == {7: [0]}
+        moved = [after - each for after, each in zip(reads(door), before, strict=True)]
+        assert {index for index, count in enumerate(moved) if count} == {7}
+        assert moved[7] == 2, "the record, and the look at it"
+
+    with_door(body)
+
+
+def test_a_fetch_that_waits_for_more_looks_at_each_partition_when_it_moves() -> None:
+    async def body(door: Door) -> None:
+        client, session = await settled(door, 20)
+        before = reads(door)
+        writer = await door.client()
+        values = fetch_values(wanted={}, session=(session, 2), max_wait=9000, min_bytes=10_000)
+        client.send(make("fetch", 12, values))
+        for index in range(20):
+            await writer.produce(batch_of(b"x" * 600), partition=index)
+        _, answer = await client.receive("fetch", 12)
+        assert set(listed(answer)) >= set(range(15))
+        assert max(after - each for after, each in zip(reads(door), before, strict=True)) == 2
+
+    with_door(body)
+
+
+def test_what_is_no_record_is_told_as_well() -> None:
+    async def body(door: Door) -> None:
+        client, session = await settled(door, 3)
+        await client.produce(batch_of(b"x"), partition=1)
+        await client.fetch(wanted={}, session=(session, 2))
+        assert listed(await client.fetch(wanted={"t": {1: 1}}, session=(session, 3))) == {}
+        await door.engine.delete_records(door.engine.topics.partition("t", 1), 1)
+        answer = await client.fetch(wanted={}, session=(session, 4))
+        (row,) = answer["responses"][0]["partitions"]
+        assert (row["partition_index"], row["log_start_offset"]) == (1, 1)
+        topic = door.engine.topics.get("t")
+        assert topic is not None
+        await door.engine.delete_topic(topic)
+        for epoch in (5, 6):
+            answer = await client.fetch(wanted={}, session=(session, epoch), max_wait=9000)
+            assert {row["error_code"] for row in answer["responses"][0]["partitions"]} == {3}
+        await door.topic(partitions=3)
+        answer = await client.fetch(wanted={"t": {1: 0}}, session=(session, 7))
+        assert {row["error_code"] for row in answer["responses"][0]["partitions"]} == {0}
+        await client.produce(batch_of(b"new"), partition=2)
+        assert listed(await client.fetch(wanted={}, session=(session, 8), max_wait=9000)) == {2: [0]}
+
+    with_door(body)
+
+
+def test_a_session_of_partitions_that_cannot_be_read_is_closed_with_the_answer() -> None:
+    async def body(door: Door) -> None:
+        client, session = await settled(door, 2)
+        many = {"u": dict.fromkeys(range(MAX_ERRORS), 0)}
+        answer = await client.fetch(wanted=many, session=(session, 2))
+        assert (answer["error_code"], answer["session_id"]) == (0, session)
+        answer = await client.fetch(wanted={"v": {0: 0}}, session=(session, 3))
+        assert (answer["error_code"], answer["session_id"]) == (0, 0)
+        assert sum(len(topic["partitions"]) for topic in answer["responses"]) == MAX_ERRORS + 1
+        assert (await client.fetch(wanted={}, session=(session, 4)))["error_code"] == NOT_FOUND
+        answer = await client.fetch(wanted={**many, "v": {0: 0}, "t": {0: 0}}, session=(0, 0))
+        assert (answer["error_code"], answer["session_id"]) == (0, 0), "served, and not kept"
+        assert len(answer["responses"]) == 3
+        assert len(door.context.fetch_sessions) == 0
+        topic = door.engine.topics.get("t")
+        assert topic is not None
+        assert not any(partition.waiters._readers for partition in topic.partitions)
+
+    with_door(body)
+
+
+def test_a_partition_listed_often_is_read_and_answered_once() -> None:
+    async def body(door: Door) -> None:
+        client = await two(door)
+        values = fetch_values(wanted={"t": {0: 0}})
+        values["topics"] = [values["topics"][0]] * 500
+        before = reads(door)
+        client.send(make("fetch", 12, values))
+        _, answer = await client.receive("fetch", 12)
+        assert [len(topic["partitions"]) for topic in answer["responses"]] == [1]
+        assert reads(door)[0] - before[0] == 1
+
+    with_door(body)
+
+
+def test_nothing_is_left_of_who_is_gone() -> None:
+    async def body(door: Door) -> None:
+        client, session = await settled(door, 4)
+        topic = door.engine.topics.get("t")
+        assert topic is not None
+        assert all(partition.waiters._readers for partition in topic.partitions)
+        client.send(make("fetch", 12, fetch_values(wanted={}, session=(session, 2), max_wait=50)))
+        await asyncio.sleep(0.02)  # of virtual time: it waits
+        door.context.fetch_sessions.end(session)
+        _, answer = await client.receive("fetch", 12)
+        assert answer["error_code"] == 0
+        assert not any(partition.waiters._readers for partition in topic.partitions)
+        for _ in range(2):
+            await client.fetch(wanted={"t": dict.fromkeys(range(4), 0)}, max_wait=20)
+        assert not any(partition.waiters._readers for partition in topic.partitions)
+
+    with_door(body)
+
+
+def test_a_session_tells_all_that_one_who_looks_at_everything_would() -> None:
+    async def body(door: Door, random: Random) -> None:
+        client, session = await settled(door, 6)
+        positions, epoch, told = dict.fromkeys(range(6), 0), 2, dict.fromkeys(range(6), (0, 0))
+        for _ in range(60):
+            for _ in range(random.randrange(3)):
+                await client.produce(batch_of(b"x"), partition=random.randrange(6))
+            if random.random() < 0.3:
+                partition = door.engine.topics.partition("t", random.randrange(6))
+                await door.engine.delete_records(partition, random.randint(0, partition.high_watermark))
+            changes, forgotten = {}, {}
+            if random.random() < 0.5:
+                index = random.randrange(6)
+                if index in positions and random.random() < 0.3:
+                    del positions[index]
+                    forgotten = {"t": [index]}
+                    told.pop(index)
+                else:
+                    positions[index] = changes[index] = door.engine.topics.partition("t", index).high_watermark
+            answer = await client.fetch(
+                wanted={"t": changes} if changes else {},
+                forgotten=forgotten,
+                session=(session, epoch),
+                max_wait=random.choice((0, 5)),
+            )
+            epoch += 1
+            now, due = {}, set()
+            for index, position in positions.items():
+                partition = door.engine.topics.partition("t", index)
+                now[index] = (partition.high_watermark, partition.leading().log_start)
+                if position < now[index][0] or told.get(index) != now[index]:
+                    due.add(index)
+            assert set(listed(answer)) == due
+            for topic in answer["responses"]:
+                for row in topic["partitions"]:
+                    index = row["partition_index"]
+                    told[index] = now[index] if row["error_code"] == 0 else (-1, -1)
+
+    for seed in range(10):
+        with_door(lambda door, seed=seed: body(door, Random(seed)))  # type: ignore[misc]
 
 
 def test_epochs_go_round() -> None:

@@ -1,5 +1,5 @@
 """Fetch 4-18: file ranges up to the high watermark, sent without being read; parked until there is enough or time
-is up.
+is up. A look is at what moved since the last one; rows found earlier are kept, as each is read again when it moves.
 
 Hot path. KIP-74: the first batch of the answer is sent whole even when it is larger than the limits. KIP-227:
 sessions. KIP-320: leader epochs; KIP-595: a client whose last epoch parts from ours gets the point where.
@@ -11,6 +11,7 @@ appended, and by its offsets tells what it has: synced, where that was promised.
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 from uuid import UUID
 
 from penstock.engine.partition import Partition
@@ -19,7 +20,7 @@ from penstock.net.connection import Answer
 from penstock.protocols.kafka import errors, fetch_codec, leader_hints
 from penstock.protocols.kafka.codec import encode_response_head
 from penstock.protocols.kafka.fetch_codec import FetchRequest, Row
-from penstock.protocols.kafka.fetch_sessions import FetchSession, Wanted, next_epoch
+from penstock.protocols.kafka.fetch_sessions import MAX_ERRORS, FetchSession, Key, Wanted, next_epoch
 from penstock.protocols.kafka.handlers import Api, Context
 from penstock.storage.log.log import READY_BYTES
 from penstock.storage.log.segment import FileSlice, NotReady
@@ -31,6 +32,14 @@ _LARGEST_ANSWER = 64 << 20
 _NAME_BYTES = 250  # one more than a name may have, so what is cut to it is unknown all the same
 
 
+class _Looked(NamedTuple):
+    """What a look at a partition has found."""
+
+    wanted: Wanted
+    partition: Partition | None
+    row: Row
+
+
 class Fetch:
     """One fetch request under way. `cancel` when the client is gone."""
 
@@ -40,9 +49,12 @@ class Fetch:
         "_correlation_id",
         "_deadline",
         "_failed",
+        "_found",
+        "_is_urgent",
+        "_looked",
+        "_news",
         "_noted",
         "_over",
-        "_parked",
         "_request",
         "_scheduled",
         "_session",
@@ -59,8 +71,13 @@ class Fetch:
         self._version = version
         self._correlation_id = correlation_id
         self._answer = answer
-        self._session: FetchSession | None = None
-        self._parked: list[Partition] = []
+        self._session = FetchSession(0, version >= fetch_codec.IDS_FROM)
+        self._news: dict[Key, Wanted] = {}
+        """What may be otherwise than when it was last looked at."""
+        self._looked: dict[Key, _Looked] = {}
+        """What is to be answered, as of now."""
+        self._found = 0
+        self._is_urgent = False
         self._deadline: asyncio.TimerHandle | None = None
         self._scheduled = False
         self._task: asyncio.Task[None] | None = None
@@ -76,7 +93,10 @@ class Fetch:
         if code != errors.NONE:
             self._send([], code)
             return
-        self._look(last_look=self._request.max_wait_ms <= 0)
+        request = self._request
+        is_follower = request.replica_id >= 0
+        self._news = self._session.begin_fetch(is_follower, request.isolation_level, self._moved)
+        self._look(last_look=request.max_wait_ms <= 0)
 
     def cancel(self) -> None:
         self._over = True
@@ -93,13 +113,12 @@ class Fetch:
     def _open_session(self) -> int:
         request, sessions = self._request, self._context.fetch_sessions
         by_id = self._version >= fetch_codec.IDS_FROM
-        if request.session_epoch == -1:
+        if request.session_epoch in (-1, 0):
             sessions.end(request.session_id)
-            return errors.NONE
-        if request.session_epoch == 0:
-            sessions.end(request.session_id)
-            if request.wanted:
+            if request.session_epoch == 0 and request.wanted:
                 self._session = sessions.begin(request.wanted, by_id)
+            else:
+                self._session.update(request.wanted, [])
             return errors.NONE
         session = sessions.get(request.session_id)
         if session is None:
@@ -118,9 +137,6 @@ class Fetch:
         """Whether every partition is answered, changed or not."""
         return self._request.session_epoch <= 0
 
-    def _wanted(self) -> Iterable[Wanted]:
-        return self._session.wanted.values() if self._session is not None else self._request.wanted
-
     # --- looking
 
     def _look(self, last_look: bool) -> None:
@@ -129,34 +145,58 @@ class Fetch:
         Every partition gets a row, the ones that need the disk first an empty one: a client takes a full answer that
         lacks a partition for damage, and asks again for ever.
         """
-        request = self._request
+        request, session = self._request, self._session
         room = min(max(request.max_bytes, 0), _LARGEST_ANSWER)
-        rows: list[tuple[Wanted, Row]] = []
         cold: tuple[Partition, Wanted] | None = None
-        found = 0
-        answer_now = last_look
-        for wanted in self._wanted():
+        news, self._news = self._news, {}
+        for key, wanted in news.items():
+            before = self._looked.pop(key, None)
+            if before is not None and before.row.data is not None:
+                self._found -= before.row.data.size
+            partition: Partition | None = None
             try:
                 partition = self._partition(wanted)
-                row = self._read(partition, wanted, room - found, at_least_one=found == 0)
+                row = self._read(partition, wanted, room - self._found, at_least_one=self._found == 0)
             except NotReady:
+                assert partition is not None
                 cold = cold or (partition, wanted)
+                self._news[key] = wanted
                 row = _row(partition, wanted)
             except (PenstockError, OSError) as error:
-                row = self._refusal(wanted, error)
-                answer_now = True
+                row, partition = self._refusal(wanted, error), None
+                self._is_urgent = True
             if row.data is not None:
-                found += row.data.size
+                self._found += row.data.size
             elif row.diverging is not None:
-                answer_now = True
-            rows.append((wanted, row))
-        enough = found >= max(request.min_bytes, 1) or (answer_now and cold is None)
+                self._is_urgent = True
+            self._keep(key, _Looked(wanted, partition, row))
+        enough = self._found >= max(request.min_bytes, 1) or ((last_look or self._is_urgent) and cold is None)
+        is_answered = enough or (cold is None and (request.min_bytes <= 0 or (self._is_full and not session.wanted)))
+        if not is_answered:
+            self._watch(news)
         if cold is not None:
             self._warm(*cold, then_look=not enough)
-        if enough or (cold is None and (request.min_bytes <= 0 or (self._is_full and not rows))):
-            self._answer_with(rows)
+        if is_answered:
+            self._answer_now()
         elif cold is None:
             self._park()
+
+    def _keep(self, key: Key, looked: _Looked) -> None:
+        """Keep what was found for the answer, unless the client has been told already.
+
+        In a full answer nobody has been told anything, so that has all of them.
+        """
+        wanted, partition, row = looked
+        if partition is not None and row.data is None and row.diverging is None and wanted.told == _told(row):
+            as_follower = self._request.replica_id >= 0
+            if as_follower:
+                end = partition.leading().end_offset
+            else:
+                end = row.stable_offset if self._request.isolation_level == 1 else row.high_watermark
+            if wanted.fetch_offset >= end:
+                self._session.rest(wanted, partition.waiters, as_follower=as_follower)
+                return
+        self._looked[key] = looked
 
     def _find(self, wanted: Wanted) -> Partition:
         topics = self._context.engine.topics
@@ -250,22 +290,21 @@ class Fetch:
             return self._request.max_wait_ms <= 0
         return self._deadline.when() <= asyncio.get_running_loop().time()
 
+    def _watch(self, news: Iterable[Key]) -> None:
+        """Be told when one of those that were looked at moves; all others are watched already."""
+        for key in news:
+            looked = self._looked.get(key)
+            if looked is not None and looked.partition is not None and looked.wanted.session is self._session:
+                looked.wanted.watch(looked.partition.waiters, as_follower=self._request.replica_id >= 0)
+
     def _park(self) -> None:
-        loop = asyncio.get_running_loop()
         if self._deadline is None:
             wait_ms = min(self._request.max_wait_ms, _LONGEST_WAIT_MS)
-            self._deadline = loop.call_later(wait_ms / 1000, self._time_is_up)
-        if not self._parked:
-            for wanted in self._wanted():
-                partition = self._partition(wanted)
-                if self._request.replica_id >= 0:
-                    partition.waiters.add_follower(self._wake)
-                else:
-                    partition.waiters.add_reader(self._wake)
-                self._parked.append(partition)
+            self._deadline = asyncio.get_running_loop().call_later(wait_ms / 1000, self._time_is_up)
 
-    def _wake(self) -> None:
-        """Something new somewhere; look once this turn of the loop is over, when its neighbours have it too."""
+    def _moved(self, key: Key, wanted: Wanted) -> None:
+        """Something is new; look once this turn of the loop is over, when its neighbours have it too."""
+        self._news[key] = wanted
         if not self._scheduled and self._task is None:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._look_again)
@@ -280,31 +319,31 @@ class Fetch:
             self._look(last_look=True)
 
     def _unpark(self) -> None:
-        for partition in self._parked:
-            partition.waiters.remove_reader(self._wake)
-        self._parked = []
+        self._session.end_fetch(self._moved)
         if self._deadline is not None:
             self._deadline.cancel()
 
     # --- answering
 
-    def _answer_with(self, rows: list[tuple[Wanted, Row]]) -> None:
-        session = self._session
+    def _answer_now(self) -> None:
         listed = []
-        for wanted, row in rows:
-            told = (row.high_watermark, row.log_start, row.stable_offset)
+        for wanted, _, row in self._looked.values():
+            told = _told(row)
             if self._is_full or row.data is not None or row.code or row.diverging or wanted.told != told:
                 listed.append(row)
             wanted.told = told if row.code == errors.NONE else None
-            if session is not None and row.data is not None:
-                session.move_to_end(wanted)
+            if row.data is not None:
+                self._session.served(wanted)
+        if len(listed) > MAX_ERRORS and sum(row.code != errors.NONE for row in listed) > MAX_ERRORS:
+            self._context.fetch_sessions.end(self._session.session_id)
+            self._session.session_id = 0  # by which the client knows
         listed.sort(key=_topic_of)
         self._send(listed, errors.NONE)
 
     def _send(self, rows: list[Row], code: int) -> None:
         self._over = True
         self._unpark()
-        session_id = self._session.session_id if self._session is not None else 0
+        session_id = self._session.session_id
         tags = b"\0"
         if self._version >= fetch_codec.ENDPOINTS_FROM and any(row.leader for row in rows):
             tags = leader_hints.encode_endpoints(self._context, (row.leader for row in rows))
@@ -335,6 +374,10 @@ def _row(
         diverging,
         aborted,
     )
+
+
+def _told(row: Row) -> tuple[int, int, int]:
+    return row.high_watermark, row.log_start, row.stable_offset
 
 
 def _topic_of(row: Row) -> bytes:
