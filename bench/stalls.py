@@ -126,6 +126,9 @@ def _requests(wire: Wire) -> dict[str, Work]:
                 "v3_and_below_topics": _rows(lambda i: i, "partitions"),
             },
         ),
+        "Metadata, all topics": wire.request(
+            "metadata", 3, 12, {"topics": None, "include_topic_authorized_operations": False}
+        ),
         "Metadata, 18,000 unknown topics": wire.request(
             "metadata",
             3,

@@ -41,6 +41,20 @@ def test_encode_writes_what_kio_writes(api: str, version: int, direction: str) -
         assert plain(read(entity, data)) == plain(original), f"seed {seed}"
 
 
+def test_rows_of_numbers_may_have_tagged_fields_nobody_knows() -> None:
+    rows = [{"partition_index": 1, "offset": 5}, {"partition_index": 2, "offset": 6}]
+    schema = schema_of("delete_records", 2, "request")
+    data = encode(schema, {"topics": [{"name": "t", "partitions": rows}], "timeout": 1})
+    plain_row = bytes([0, 0, 0, 2]) + (6).to_bytes(8, "big") + b"\0"
+    assert data.count(plain_row) == 1
+    tagged = data.replace(plain_row, plain_row[:-1] + b"\1\7\2ab")
+    for sent in (data, tagged):
+        decoded = decode(schema, memoryview(sent))
+        assert [vars(row) for row in decoded.topics[0].partitions] == rows and decoded.timeout == 1
+    with pytest.raises(PeerError, match="more than 2 elements"):
+        decode(schema, memoryview(data), max_elements=2)
+
+
 @pytest.mark.parametrize(("api", "version", "direction"), VERSIONS)
 def test_every_shorter_prefix_is_refused(api: str, version: int, direction: str) -> None:
     schema = schema_of(api, version, direction)

@@ -20,7 +20,7 @@ configs.py   settings as the admin APIs describe them
 config_changes.py  what both ways of altering them share
 load.py      how much work a broker has, told as one of its settings
 operator_calls.py  what requests to change the cluster share
-answer_room.py  how much one answer may hold
+answer_room.py  how much one answer may hold; long_answer.py  those with thousands of rows
 errors.py    our errors as Kafka's codes
 handlers/    one file per API; the versions advertised are the ones they name
 """

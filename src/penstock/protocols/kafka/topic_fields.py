@@ -9,16 +9,19 @@ from penstock.engine.topics import Topic
 from penstock.errors import Code
 from penstock.protocols.kafka import cluster_view, errors
 from penstock.protocols.kafka.handlers import Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 
 
-def describe_topic(context: Context, topic: Topic, partitions: Sequence[Partition], operations: int) -> Fields:
+async def describe_topic(
+    context: Context, topic: Topic, partitions: Sequence[Partition], operations: int, answer: LongAnswer
+) -> Fields:
     """The topic with some of its partitions, or all of them."""
     return {
         "error_code": errors.NONE,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.name in INTERNAL_TOPICS,
-        "partitions": [_describe_partition(context, partition) for partition in partitions],
+        "partitions": [await answer.row(_describe_partition(context, partition)) for partition in partitions],
         "topic_authorized_operations": operations,
     }
 

@@ -59,7 +59,7 @@ class Caller(NamedTuple):
 
 
 class Answers:
-    """Encoded answers that stay right until the topics change, by request: 10,000 partitions take 0.2 s to encode."""
+    """Encoded answers that stay right until the topics change, by request: 10,000 partitions take 50 ms to encode."""
 
     __slots__ = ("_by_request", "_revision")
     _CAPACITY = 64

@@ -15,6 +15,7 @@ from penstock.engine.transactions.transaction import TopicPartition
 from penstock.errors import PenstockError
 from penstock.protocols.kafka import errors, transaction_errors
 from penstock.protocols.kafka.handlers import Api, Caller, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 
 API = Api(24, "add_partitions_to_txn", 0, 5, told_caller=True)
@@ -28,6 +29,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
     if version >= _BETWEEN_BROKERS and context.cluster and not caller.is_broker:
         return {"throttle_time": 0, "error_code": _CLUSTER_AUTHORIZATION_FAILED, "results_by_transaction": []}
     if version >= _BETWEEN_BROKERS:
+        answer = LongAnswer(API, version, "results_by_transaction", "topic_results", "results_by_partition")
         return {
             "throttle_time": 0,
             "error_code": errors.NONE,
@@ -45,6 +47,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
                         ),
                         version,
                         caller,
+                        answer,
                     ),
                 }
                 for transaction in request.transactions
@@ -56,23 +59,27 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
         request.v3_and_below_producer_epoch,
         _partitions(request.v3_and_below_topics),
     )
-    return {"throttle_time": 0, "results_by_topic_v3_and_below": await _add(context, asked, version, caller)}
+    answer = LongAnswer(API, version, "results_by_topic_v3_and_below", "results_by_partition")
+    return {"throttle_time": 0, "results_by_topic_v3_and_below": await _add(context, asked, version, caller, answer)}
 
 
 def _partitions(topics: Any) -> tuple[TopicPartition, ...]:
     return tuple(dict.fromkeys((topic.name, index) for topic in topics for index in topic.partitions))
 
 
-async def _add(context: Context, asked: AddPartitions, version: int, caller: Caller) -> list[Fields]:
+async def _add(
+    context: Context, asked: AddPartitions, version: int, caller: Caller, answer: LongAnswer
+) -> list[Fields]:
     refused = _refused(context, asked, caller)
     if refused:
-        return _results({partition: refused.get(partition, _OPERATION_NOT_ATTEMPTED) for partition in asked.partitions})
+        codes = {partition: refused.get(partition, _OPERATION_NOT_ATTEMPTED) for partition in asked.partitions}
+        return await _results(codes, answer)
     try:
         results = await context.engine.transactions.add_partitions(asked)
     except PenstockError as error:
-        return _results(dict.fromkeys(asked.partitions, _code(error, version)))
-    return _results(
-        {partition: _code(error, version) if error else errors.NONE for partition, error in results.items()}
+        return await _results(dict.fromkeys(asked.partitions, _code(error, version)), answer)
+    return await _results(
+        {partition: _code(error, version) if error else errors.NONE for partition, error in results.items()}, answer
     )
 
 
@@ -93,8 +100,9 @@ def _code(error: PenstockError, version: int) -> int:
     return transaction_errors.kafka_code(error, version, fenced_since=2, abortable_since=5)
 
 
-def _results(codes: Mapping[TopicPartition, int]) -> list[Fields]:
-    topics: dict[str, list[Fields]] = {}
+async def _results(codes: Mapping[TopicPartition, int], answer: LongAnswer) -> list[Fields]:
+    topics: dict[str, list[bytes]] = {}
     for (topic, index), code in codes.items():
-        topics.setdefault(topic, []).append({"partition_index": index, "partition_error_code": code})
+        row = await answer.row({"partition_index": index, "partition_error_code": code})
+        topics.setdefault(topic, []).append(row)
     return [{"name": name, "results_by_partition": rows} for name, rows in topics.items()]

@@ -5,18 +5,19 @@ import asyncio
 from penstock.errors import PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 
 API = Api(21, "delete_records", 0, 2)
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
-    topics = []
+    topics, answer = [], LongAnswer(API, version, "topics", "partitions")
     for topic in request.topics:
         offsets = {wanted.partition_index: wanted.offset for wanted in topic.partitions}  # the last one counts
         # All at once: each waits for a sync, which one round does for all of them.
         results = await asyncio.gather(*(_delete(context, topic.name, *each) for each in offsets.items()))
-        topics.append({"name": topic.name, "partitions": results})
+        topics.append({"name": topic.name, "partitions": [await answer.row(result) for result in results]})
     return {"throttle_time": 0, "topics": topics}
 
 

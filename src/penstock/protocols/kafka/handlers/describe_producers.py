@@ -3,6 +3,7 @@
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 
 API = Api(61, "describe_producers", 0, 0, reads=True)
@@ -10,16 +11,17 @@ _NONE = -1
 _MOST_PRODUCERS = 20_000  # in one answer: a tenth of a second, for which all others wait
 
 
-def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int) -> Fields:
     asked: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    topics, room = [], _MOST_PRODUCERS
+    topics, room, answer = [], _MOST_PRODUCERS, LongAnswer(API, version, "topics", "partitions")
     for name, indexes in asked.items():
         rows = []
         for index in indexes:
-            rows.append(_describe(context, name, index, room))
-            room -= len(rows[-1]["active_producers"])
+            described = _describe(context, name, index, room)
+            room -= len(described["active_producers"])
+            rows.append(await answer.row(described))
         topics.append({"name": name, "partitions": rows})
     return {"throttle_time": 0, "topics": topics}
 

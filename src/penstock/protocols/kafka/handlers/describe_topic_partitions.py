@@ -8,6 +8,7 @@ from penstock.engine.topics import check_name
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import NO_OPERATIONS, TOPIC_OPERATIONS, Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 from penstock.protocols.kafka.topic_fields import describe_topic
 
@@ -15,7 +16,7 @@ API = Api(75, "describe_topic_partitions", 0, 0, reads=True)
 _LARGEST_PAGE = 2000
 
 
-def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int) -> Fields:
     cursor = request.cursor
     first_name, first_index = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
     asked = {topic.name for topic in request.topics} or {topic.name for topic in context.engine.topics}
@@ -24,6 +25,7 @@ def handle(context: Context, request: Message, version: int) -> Fields:
         return {"throttle_time": 0, "topics": refused, "next_cursor": None}
     room = min(max(request.response_partition_limit, 1), _LARGEST_PAGE)
     topics: list[Fields] = []
+    answer = LongAnswer(API, version, "topics", "partitions")
     next_cursor = None
     for name in sorted(name for name in asked if name >= first_name):
         begin = first_index if name == first_name else 0
@@ -35,7 +37,7 @@ def handle(context: Context, request: Message, version: int) -> Fields:
             next_cursor = {"topic_name": name, "partition_index": begin}
             break
         end = min(len(topic.partitions), begin + room)
-        topics.append(describe_topic(context, topic, topic.partitions[begin:end], TOPIC_OPERATIONS))
+        topics.append(await describe_topic(context, topic, topic.partitions[begin:end], TOPIC_OPERATIONS, answer))
         room -= max(end - begin, 0)
         if end < len(topic.partitions):
             next_cursor = {"topic_name": name, "partition_index": end}

@@ -9,6 +9,7 @@ from penstock.engine.partition import Partition
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 
 API = Api(2, "list_offsets", 1, 11, reads=True)
@@ -18,9 +19,12 @@ _OLDEST_VERSION = {LARGEST_TIME: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIES
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
     committed = request.get("isolation_level", 0) == 1
-    topics = []
+    topics, answer = [], LongAnswer(API, version, "topics", "partitions")
     for topic in request.topics:
-        partitions = [await _answer(context, topic.name, wanted, committed, version) for wanted in topic.partitions]
+        partitions = [
+            await answer.row(await _answer(context, topic.name, wanted, committed, version))
+            for wanted in topic.partitions
+        ]
         topics.append({"name": topic.name, "partitions": partitions})
     return {"throttle_time": 0, "topics": topics}
 

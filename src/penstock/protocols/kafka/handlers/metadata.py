@@ -10,6 +10,7 @@ from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import cluster_view, errors
 from penstock.protocols.kafka.handlers import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS, Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 from penstock.protocols.kafka.topic_fields import describe_topic
 
@@ -19,11 +20,13 @@ API = Api(3, "metadata", 0, 13)
 async def handle(context: Context, request: Message, version: int) -> Fields:
     asked = request.topics
     operations = TOPIC_OPERATIONS if request.get("include_topic_authorized_operations") else NO_OPERATIONS
+    answer = LongAnswer(API, version, "topics", "partitions")
     if asked is None or (version == 0 and not asked):
-        topics = [describe_topic(context, topic, topic.partitions, operations) for topic in context.engine.topics]
+        there = list(context.engine.topics)
+        topics = [await describe_topic(context, topic, topic.partitions, operations, answer) for topic in there]
     else:
         may_create = context.auto_create and request.get("allow_auto_topic_creation", True)
-        topics = [await _find(context, wanted, may_create, operations) for wanted in asked]
+        topics = [await _find(context, wanted, may_create, operations, answer) for wanted in asked]
     return {
         "throttle_time": 0,
         "brokers": [endpoint._asdict() for endpoint in cluster_view.endpoints(context, departed=True)],
@@ -37,13 +40,14 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     }
 
 
-async def _find(context: Context, wanted: Message, may_create: bool, operations: int) -> Fields:
+async def _find(context: Context, wanted: Message, may_create: bool, operations: int, answer: LongAnswer) -> Fields:
+    await answer.count()
     topics = context.engine.topics
     topic_id, name = wanted.get("topic_id"), wanted.name
     if topic_id is not None and topic_id.int:  # Java's client sends an empty name with it
         found = topics.get_by_id(topic_id)
         return (
-            describe_topic(context, found, found.partitions, operations)
+            await describe_topic(context, found, found.partitions, operations, answer)
             if found
             else _missing(None, errors.UNKNOWN_TOPIC_ID, topic_id)
         )
@@ -60,7 +64,7 @@ async def _find(context: Context, wanted: Message, may_create: bool, operations:
                 return _missing(name, errors.kafka_code(error))
     if found is None:
         return _missing(name, errors.KAFKA_CODES[Code.UNKNOWN_TOPIC])
-    return describe_topic(context, found, found.partitions, operations)
+    return await describe_topic(context, found, found.partitions, operations, answer)
 
 
 def _missing(name: str | None, code: int, topic_id: Any = None) -> Fields:

@@ -4,12 +4,11 @@ Version notes: 5+ has no retention time, and the one of 2-4 is ignored: the brok
 epochs of consumer groups, and says when the group is missing; 10 names topics by id.
 """
 
-from typing import Any
-
 from penstock.engine.groups.offsets import CommitRequest, NewOffset, Spot
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 
 API = Api(8, "offset_commit", 2, 10)
@@ -19,8 +18,10 @@ _KNOWS_EPOCHS = 9
 async def handle(context: Context, request: Message, version: int) -> Fields:
     names = [_name(context, topic) for topic in request.topics]
     offsets: dict[Spot, NewOffset] = {}
+    answer = LongAnswer(API, version, "topics", "partitions")
     for topic, name in zip(request.topics, names, strict=True):
         for partition in topic.partitions:
+            await answer.count()
             if name is not None and _exists(context, name, partition.partition_index):
                 offsets[name, partition.partition_index] = NewOffset(
                     partition.committed_offset,
@@ -30,7 +31,9 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     codes = await _commit(context, request, offsets, version) if offsets else {}
     return {
         "throttle_time": 0,
-        "topics": [_answer(topic, name, codes) for topic, name in zip(request.topics, names, strict=True)],
+        "topics": [
+            await _answer(topic, name, codes, answer) for topic, name in zip(request.topics, names, strict=True)
+        ],
     }
 
 
@@ -63,13 +66,15 @@ async def _commit(context: Context, request: Message, offsets: dict[Spot, NewOff
     return {spot: errors.kafka_code(error) if error else errors.NONE for spot, error in results.items()}
 
 
-def _answer(topic: Message, name: str | None, codes: dict[Spot, int]) -> Fields:
+async def _answer(topic: Message, name: str | None, codes: dict[Spot, int], answer: LongAnswer) -> Fields:
     missing = errors.UNKNOWN_TOPIC_ID if name is None else errors.KAFKA_CODES[Code.UNKNOWN_TOPIC]
-    partitions: list[dict[str, Any]] = [
-        {
-            "partition_index": partition.partition_index,
-            "error_code": missing if name is None else codes.get((name, partition.partition_index), missing),
-        }
+    partitions = [
+        await answer.row(
+            {
+                "partition_index": partition.partition_index,
+                "error_code": missing if name is None else codes.get((name, partition.partition_index), missing),
+            }
+        )
         for partition in topic.partitions
     ]
     return {"name": name, "topic_id": topic.get("topic_id"), "partitions": partitions}

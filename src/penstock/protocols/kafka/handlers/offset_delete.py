@@ -3,6 +3,7 @@
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 
 API = Api(47, "offset_delete", 0, 0)
@@ -19,12 +20,12 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         results = await context.engine.groups.delete_offsets(request.group_id, spots)
     except PenstockError as error:
         return {"error_code": errors.kafka_code(error), "throttle_time": 0, "topics": []}
-    topics = []
+    topics, answer = [], LongAnswer(API, version, "topics", "partitions")
     for name, indexes in asked.items():
         rows = []
         for index in indexes:
             refusal = results[name, index]
             code = errors.kafka_code(refusal) if refusal else errors.NONE
-            rows.append({"partition_index": index, "error_code": code})
+            rows.append(await answer.row({"partition_index": index, "error_code": code}))
         topics.append({"name": name, "partitions": rows})
     return {"error_code": errors.NONE, "throttle_time": 0, "topics": topics}

@@ -15,6 +15,7 @@ from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.answer_room import AnswerRoom
 from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 
 API = Api(9, "offset_fetch", 1, 10, reads=True)
@@ -32,15 +33,19 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     stable = request.get("require_stable", False)
     room = AnswerRoom()
     if version >= _MANY_GROUPS:
+        answer = LongAnswer(API, version, "groups", "topics", "partitions")
         asked: dict[str, Message] = {}
         for group in request.groups:
             asked.setdefault(group.group_id, group)
-        groups = [await _fetch(context, group, version, room, stable=stable) for group in asked.values()]
+        groups = [await _fetch(context, group, version, room, answer, stable=stable) for group in asked.values()]
         return {"throttle_time": 0, "groups": groups}
-    return {"throttle_time": 0, **await _fetch(context, request, version, room, stable=stable)}
+    answer = LongAnswer(API, version, "topics", "partitions")
+    return {"throttle_time": 0, **await _fetch(context, request, version, room, answer, stable=stable)}
 
 
-async def _fetch(context: Context, group: Message, version: int, room: AnswerRoom, *, stable: bool) -> Fields:
+async def _fetch(
+    context: Context, group: Message, version: int, room: AnswerRoom, answer: LongAnswer, *, stable: bool
+) -> Fields:
     await context.engine.turns.next()
     named = None if group.topics is None else [(_name(context, topic), topic) for topic in group.topics]
     spots = None
@@ -52,12 +57,12 @@ async def _fetch(context: Context, group: Message, version: int, room: AnswerRoo
         room.take(f"group {group.group_id!r}", sum(map(_size_bytes, fetched.values())))
     except PenstockError as error:
         code = errors.kafka_code(error)
-        topics = [_refused(topic, code) for topic in group.topics] if version == 1 else []
+        topics = [await _refused(topic, code, answer) for topic in group.topics] if version == 1 else []
         return {"group_id": group.group_id, "topics": topics, "error_code": code}
     if named is None:
-        topics = _all(context, fetched, by_id=version >= _TOPIC_IDS)
+        topics = await _all(context, fetched, answer, by_id=version >= _TOPIC_IDS)
     else:
-        topics = [_asked(topic, name, fetched) for name, topic in named]
+        topics = [await _asked(topic, name, fetched, answer) for name, topic in named]
     return {"group_id": group.group_id, "topics": topics, "error_code": errors.NONE}
 
 
@@ -69,22 +74,26 @@ def _name(context: Context, topic: Message) -> str | None:
     return None if found is None else found.name
 
 
-def _asked(topic: Message, name: str | None, fetched: Mapping[Spot, OffsetValue | PenstockError]) -> Fields:
+async def _asked(
+    topic: Message, name: str | None, fetched: Mapping[Spot, OffsetValue | PenstockError], answer: LongAnswer
+) -> Fields:
     if name is None:
-        return _refused(topic, errors.UNKNOWN_TOPIC_ID)
-    rows = [_row(index, fetched[name, index]) for index in topic.partition_indexes]
+        return await _refused(topic, errors.UNKNOWN_TOPIC_ID, answer)
+    rows = [await answer.row(_row(index, fetched[name, index])) for index in topic.partition_indexes]
     return {"name": name, "topic_id": topic.get("topic_id"), "partitions": rows}
 
 
-def _refused(topic: Message, code: int) -> Fields:
-    rows = [_row(index, NO_OFFSET, code) for index in topic.partition_indexes]
+async def _refused(topic: Message, code: int, answer: LongAnswer) -> Fields:
+    rows = [await answer.row(_row(index, NO_OFFSET, code)) for index in topic.partition_indexes]
     return {"name": topic.get("name"), "topic_id": topic.get("topic_id"), "partitions": rows}
 
 
-def _all(context: Context, fetched: Mapping[Spot, OffsetValue | PenstockError], *, by_id: bool) -> list[Fields]:
-    rows: dict[str, list[Fields]] = {}
+async def _all(
+    context: Context, fetched: Mapping[Spot, OffsetValue | PenstockError], answer: LongAnswer, *, by_id: bool
+) -> list[Fields]:
+    rows: dict[str, list[bytes]] = {}
     for (name, index), value in fetched.items():
-        rows.setdefault(name, []).append(_row(index, value))
+        rows.setdefault(name, []).append(await answer.row(_row(index, value)))
     ids: dict[str, UUID] = {}
     if by_id:
         found = [topic for name in rows if (topic := context.engine.topics.get(name)) is not None]

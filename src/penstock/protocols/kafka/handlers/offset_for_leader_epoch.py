@@ -3,16 +3,18 @@
 from penstock.errors import PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 
 API = Api(23, "offset_for_leader_epoch", 2, 4, reads=True)
 
 
-def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int) -> Fields:
+    answer = LongAnswer(API, version, "topics", "partitions")
     topics = [
         {
             "topic": topic.topic,
-            "partitions": [_answer(context, topic.topic, wanted) for wanted in topic.partitions],
+            "partitions": [await answer.row(_answer(context, topic.topic, wanted)) for wanted in topic.partitions],
         }
         for topic in request.topics
     ]

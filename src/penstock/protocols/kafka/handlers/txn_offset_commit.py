@@ -8,6 +8,7 @@ from penstock.engine.groups.offsets import NewOffset, Spot, TransactionalCommit
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors, transaction_errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 
 API = Api(28, "txn_offset_commit", 0, 5)
@@ -16,7 +17,8 @@ _ADDS_OFFSETS = 5
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
-    codes, offsets = _offsets(context, request)
+    answer = LongAnswer(API, version, "topics", "partitions")
+    codes, offsets = await _offsets(context, request, answer)
     if offsets:
         try:
             codes |= await _commit(context, request, version, offsets)
@@ -26,7 +28,9 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         {
             "name": topic.name,
             "partitions": [
-                {"partition_index": row.partition_index, "error_code": codes[topic.name, row.partition_index]}
+                await answer.row(
+                    {"partition_index": row.partition_index, "error_code": codes[topic.name, row.partition_index]}
+                )
                 for row in topic.partitions
             ],
         }
@@ -35,11 +39,14 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     return {"throttle_time": 0, "topics": topics}
 
 
-def _offsets(context: Context, request: Message) -> tuple[dict[Spot, int], dict[Spot, NewOffset]]:
+async def _offsets(
+    context: Context, request: Message, answer: LongAnswer
+) -> tuple[dict[Spot, int], dict[Spot, NewOffset]]:
     """Codes of partitions that do not exist, and the offsets of those that do."""
     codes, offsets = {}, {}
     for topic in request.topics:
         for row in topic.partitions:
+            await answer.count()
             partition = topic.name, row.partition_index
             try:
                 context.engine.topics.partition(*partition)
