@@ -16,7 +16,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True)
 class Range(InputPartition):
-    """Offsets `start` to `end`, the latter not included, of one partition; from files where `piece` says so."""
+    """Offsets `start` to `end`, the latter not included, of one partition; from files as far as `piece` goes."""
 
     topic: str
     topic_id: uuid.UUID

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.spark.read.stopped import StoppedDirectory
+
+_SMALL_REST = 0.5  # of a piece from files: so much more the same task fetches from the broker
 
 
 class TopicReader(DataSourceReader):
@@ -147,24 +150,34 @@ def _from_files(options: ReadOptions, path: str, whole: Range) -> Iterator[Range
         stopped=not options.settings.bootstrap,
     )
     for piece in pieces:
-        yield Range(whole.topic, whole.topic_id, whole.partition, piece.first, piece.end, piece)
+        end = piece.end
+        if piece is pieces[-1] and 0 < whole.end - rest <= (piece.end - piece.first) * _SMALL_REST:
+            end = rest = whole.end  # a task of its own costs more than reading on
+        yield Range(whole.topic, whole.topic_id, whole.partition, piece.first, end, piece)
     if rest < whole.end:
         yield Range(whole.topic, whole.topic_id, whole.partition, rest, whole.end)
 
 
 def read_range(options: ReadOptions, reading: Reading, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-    """In a task: the rows of a range; none for the empty plan's placeholder."""
+    """In a task: the rows of a range, from files as far as its piece goes; none for the empty plan's placeholder."""
     if not isinstance(partition, Range):
         return iter(())
-    if partition.piece is None or options.path is None:
+    piece = partition.piece
+    if piece is None or options.path is None or partition.start >= piece.end:
         return reading.read(partition)
     from penstock.spark.segments import segments
 
-    piece = partition.piece._replace(first=partition.start, end=partition.end)
+    end = min(partition.end, piece.end)
     try:
-        chunks = segments.read(options.path, piece, read_committed=reading.read_committed)
+        chunks = segments.read(
+            options.path, piece._replace(first=partition.start, end=end), read_committed=reading.read_committed
+        )
     except segments.SegmentsGone:
         if not options.settings.bootstrap:
             raise
         return reading.read(partition)  # retention or compaction was faster: the broker knows
-    return reading.read(partition, (Chunk(data, places, partition.start) for data, places in chunks))
+    from_files = (Chunk(data, places, partition.start) for data, places in chunks)
+    rows = reading.read(replace(partition, end=end), from_files)
+    if end == partition.end:
+        return rows
+    return chain(rows, reading.read(replace(partition, start=end)))
