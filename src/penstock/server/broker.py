@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Mapping
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.cluster.metadata.embedded import EmbeddedStore
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
 _SWEEP_S = 2.0
 _LEAVE_S = 10.0
-_SHOWN_REASONS = 20
 
 
 class Broker:
@@ -305,21 +303,15 @@ class Broker:
         return [*partition_troubles(self._engine), *coordinator_troubles(self._engine)]
 
     def _summary(self) -> dict[str, object]:
-        offline = {}
+        offline = []
         if self._engine is not None:
-            offline = {
-                partition.name: "; ".join(filter(None, (str(partition.offline), partition.offline.help)))
+            offline = [
+                partition.name
                 for topic in self._engine.topics
                 for partition in topic.partitions
                 if partition.offline is not None
-            }
-        reasons = dict(islice(offline.items(), _SHOWN_REASONS))
-        return {
-            "node": self._config.node.id,
-            "offline_partitions": list(offline),
-            "offline_reasons": reasons,
-            **self.gauges(),
-        }
+            ]
+        return {"node": self._config.node.id, "offline_partitions": offline, **self.gauges()}
 
 
 def _group_settings(groups: GroupConfig) -> GroupSettings:

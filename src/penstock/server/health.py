@@ -42,7 +42,8 @@ def partition_troubles(engine: Engine) -> Iterator[str]:
     offline, unled, untended = [], [], []
     for partition in (partition for topic in engine.topics for partition in topic.partitions):
         if partition.offline is not None:
-            offline.append(f"{partition.name} is offline: {partition.offline}")
+            why = "; ".join(filter(None, (str(partition.offline), partition.offline.help)))
+            offline.append(f"{partition.name} is offline: {why}")
         elif partition.state.leader == NOBODY:
             unled.append(f"{partition.name} has no leader")
         if (error := _upkeep_error(partition)) is not None:

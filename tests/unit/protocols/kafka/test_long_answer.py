@@ -2,16 +2,17 @@
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import pytest
 from tests.doors.kafka import Door, with_door
 
 from penstock.protocols.kafka import long_answer
-from penstock.protocols.kafka.handlers import Api
+from penstock.protocols.kafka.handlers import Api, Context
 from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import encode, schema_of
+from penstock.turns import Turns
 
 AT_ONCE, ROWS = 10, 35
 
@@ -57,9 +58,8 @@ REQUESTS: dict[str, tuple[int, dict[str, Any]]] = {
 def test_others_have_their_turn_after_so_many_rows(api: str) -> None:
     runs = [0]
 
-    async def sleep(delay: float) -> None:
+    async def take_turn() -> None:
         runs.append(0)
-        await asyncio.sleep(delay)
 
     def counted(schema: Any, values: Any) -> bytes:
         runs[-1] += 1
@@ -72,7 +72,7 @@ def test_others_have_their_turn_after_so_many_rows(api: str) -> None:
         version, fields = REQUESTS[api]
         with (
             patch.object(long_answer, "ROWS_AT_ONCE", AT_ONCE),
-            patch.object(long_answer, "asyncio", SimpleNamespace(sleep=sleep)),
+            patch.object(door.engine.turns, "next", take_turn),
             patch.object(long_answer, "encode", counted),
         ):
             assert await client.ask(api, version, **fields)
@@ -83,7 +83,8 @@ def test_others_have_their_turn_after_so_many_rows(api: str) -> None:
 
 def test_rows_are_what_the_whole_would_be() -> None:
     rows = [{"partition_index": index, "error_code": 3} for index in range(ROWS)]
-    answer = LongAnswer(Api(8, "offset_commit", 2, 10), 9, "topics", "partitions")
+    context = cast(Context, SimpleNamespace(engine=SimpleNamespace(turns=Turns())))
+    answer = LongAnswer(context, Api(8, "offset_commit", 2, 10), 9, "topics", "partitions")
 
     async def encoded() -> list[bytes]:
         return [await answer.row(row) for row in rows]

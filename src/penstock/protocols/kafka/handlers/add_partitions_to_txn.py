@@ -29,7 +29,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
     if version >= _BETWEEN_BROKERS and context.cluster and not caller.is_broker:
         return {"throttle_time": 0, "error_code": _CLUSTER_AUTHORIZATION_FAILED, "results_by_transaction": []}
     if version >= _BETWEEN_BROKERS:
-        answer = LongAnswer(API, version, "results_by_transaction", "topic_results", "results_by_partition")
+        answer = LongAnswer(context, API, version, "results_by_transaction", "topic_results", "results_by_partition")
         return {
             "throttle_time": 0,
             "error_code": errors.NONE,
@@ -59,7 +59,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
         request.v3_and_below_producer_epoch,
         _partitions(request.v3_and_below_topics),
     )
-    answer = LongAnswer(API, version, "results_by_topic_v3_and_below", "results_by_partition")
+    answer = LongAnswer(context, API, version, "results_by_topic_v3_and_below", "results_by_partition")
     return {"throttle_time": 0, "results_by_topic_v3_and_below": await _add(context, asked, version, caller, answer)}
 
 

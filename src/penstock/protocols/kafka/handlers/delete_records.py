@@ -12,7 +12,7 @@ API = Api(21, "delete_records", 0, 2)
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
-    topics, answer = [], LongAnswer(API, version, "topics", "partitions")
+    topics, answer = [], LongAnswer(context, API, version, "topics", "partitions")
     for topic in request.topics:
         offsets = {wanted.partition_index: wanted.offset for wanted in topic.partitions}  # the last one counts
         # All at once: each waits for a sync, which one round does for all of them.

@@ -15,7 +15,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     asked: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    topics, room, answer = [], _MOST_PRODUCERS, LongAnswer(API, version, "topics", "partitions")
+    topics, room, answer = [], _MOST_PRODUCERS, LongAnswer(context, API, version, "topics", "partitions")
     for name, indexes in asked.items():
         rows = []
         for index in indexes:

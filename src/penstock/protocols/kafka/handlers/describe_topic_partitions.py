@@ -25,7 +25,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         return {"throttle_time": 0, "topics": refused, "next_cursor": None}
     room = min(max(request.response_partition_limit, 1), _LARGEST_PAGE)
     topics: list[Fields] = []
-    answer = LongAnswer(API, version, "topics", "partitions")
+    answer = LongAnswer(context, API, version, "topics", "partitions")
     next_cursor = None
     for name in sorted(name for name in asked if name >= first_name):
         begin = first_index if name == first_name else 0

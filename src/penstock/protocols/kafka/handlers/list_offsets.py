@@ -19,7 +19,7 @@ _OLDEST_VERSION = {LARGEST_TIME: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIES
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
     committed = request.get("isolation_level", 0) == 1
-    topics, answer = [], LongAnswer(API, version, "topics", "partitions")
+    topics, answer = [], LongAnswer(context, API, version, "topics", "partitions")
     for topic in request.topics:
         partitions = [
             await answer.row(await _answer(context, topic.name, wanted, committed, version))

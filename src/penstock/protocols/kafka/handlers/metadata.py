@@ -20,7 +20,7 @@ API = Api(3, "metadata", 0, 13)
 async def handle(context: Context, request: Message, version: int) -> Fields:
     asked = request.topics
     operations = TOPIC_OPERATIONS if request.get("include_topic_authorized_operations") else NO_OPERATIONS
-    answer = LongAnswer(API, version, "topics", "partitions")
+    answer = LongAnswer(context, API, version, "topics", "partitions")
     if asked is None or (version == 0 and not asked):
         there = list(context.engine.topics)
         topics = [await describe_topic(context, topic, topic.partitions, operations, answer) for topic in there]

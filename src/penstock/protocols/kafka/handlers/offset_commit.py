@@ -18,7 +18,7 @@ _KNOWS_EPOCHS = 9
 async def handle(context: Context, request: Message, version: int) -> Fields:
     names = [_name(context, topic) for topic in request.topics]
     offsets: dict[Spot, NewOffset] = {}
-    answer = LongAnswer(API, version, "topics", "partitions")
+    answer = LongAnswer(context, API, version, "topics", "partitions")
     for topic, name in zip(request.topics, names, strict=True):
         for partition in topic.partitions:
             await answer.count()

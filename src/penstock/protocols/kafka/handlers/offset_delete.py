@@ -20,7 +20,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         results = await context.engine.groups.delete_offsets(request.group_id, spots)
     except PenstockError as error:
         return {"error_code": errors.kafka_code(error), "throttle_time": 0, "topics": []}
-    topics, answer = [], LongAnswer(API, version, "topics", "partitions")
+    topics, answer = [], LongAnswer(context, API, version, "topics", "partitions")
     for name, indexes in asked.items():
         rows = []
         for index in indexes:

@@ -33,13 +33,13 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     stable = request.get("require_stable", False)
     room = AnswerRoom()
     if version >= _MANY_GROUPS:
-        answer = LongAnswer(API, version, "groups", "topics", "partitions")
+        answer = LongAnswer(context, API, version, "groups", "topics", "partitions")
         asked: dict[str, Message] = {}
         for group in request.groups:
             asked.setdefault(group.group_id, group)
         groups = [await _fetch(context, group, version, room, answer, stable=stable) for group in asked.values()]
         return {"throttle_time": 0, "groups": groups}
-    answer = LongAnswer(API, version, "topics", "partitions")
+    answer = LongAnswer(context, API, version, "topics", "partitions")
     return {"throttle_time": 0, **await _fetch(context, request, version, room, answer, stable=stable)}
 
 

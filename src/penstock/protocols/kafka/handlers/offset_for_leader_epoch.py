@@ -10,7 +10,7 @@ API = Api(23, "offset_for_leader_epoch", 2, 4, reads=True)
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
-    answer = LongAnswer(API, version, "topics", "partitions")
+    answer = LongAnswer(context, API, version, "topics", "partitions")
     topics = [
         {
             "topic": topic.topic,

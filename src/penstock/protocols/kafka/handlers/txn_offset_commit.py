@@ -17,7 +17,7 @@ _ADDS_OFFSETS = 5
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
-    answer = LongAnswer(API, version, "topics", "partitions")
+    answer = LongAnswer(context, API, version, "topics", "partitions")
     codes, offsets = await _offsets(context, request, answer)
     if offsets:
         try:
