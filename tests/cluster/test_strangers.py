@@ -1,6 +1,7 @@
 """Who does not have the cluster's secret is given nothing, and told why."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ from .conftest import PEER
 from .penstock_cluster import PenstockCluster
 
 pytestmark = pytest.mark.skipif(PEER != "penstock", reason="Penstock's own secret")
+
+
+def _is_said(log: Path, size: int, words: bytes) -> bool:
+    """Behind what the log had then."""
+    return words in Path(log).read_bytes()[size:]
 
 
 def test_a_broker_with_another_secret_does_not_start(cluster: PenstockCluster) -> None:
@@ -53,7 +59,7 @@ def test_a_forged_record_is_given_nothing(cluster: PenstockCluster, proof: str) 
     def _use(topic: str) -> None:
         for node, size in logs.items():
             wait_until(
-                lambda node=node, size=size: b"a registered broker is given nothing" in node.log.read_bytes()[size:],
+                partial(_is_said, node.log, size, b"a registered broker is given nothing"),
                 node.process,
                 "the stranger is seen",
                 node.log,

@@ -737,9 +737,7 @@ def test_settings_that_keep_groups_stay() -> None:
         (broker,) = await cluster.start()
         topic = await broker.catalogue.internal_topic(OFFSETS_TOPIC)
         for changes in ({"cleanup.policy": "delete"}, {"flush": "os"}, {"min.insync.replicas": "1"}):
-            error = await refused(
-                broker.catalogue.alter_topic(topic, lambda given, changes=changes: {**given, **changes})
-            )
+            error = await refused(broker.catalogue.alter_topic(topic, changes.__or__))
             assert error.code is Code.NOT_ALLOWED
         error = await refused(broker.catalogue.create_topic(NewTopic("__transaction_state", settings={"flush": "os"})))
         assert error.code is Code.NOT_ALLOWED

@@ -58,10 +58,12 @@ async def test_one_that_may_be_elected_does_not_begin_anew_because_its_leader_be
     for number in range(12):
         await trial.produce(number, "e")
     await trial.until(lambda: trial.partition(3, "e").high_watermark == trial.partition(2, "e").high_watermark == 12)
+    trial.cluster.network.block(host_of(1), host_of(3))  # it is not to hear of what follows
     await trial.do(1, lambda broker: broker.engine.replicas.move_start(trial.partition(1, "e").opened(), 12))
     await trial.until(lambda: trial.partition(2, "e").opened().log_start == 12)
     assert trial.partition(3, "e").opened().log_start == 0, "it has heard of it, too"
     trial.cluster.kill(1)
+    trial.cluster.network.unblock(host_of(1), host_of(3))
     await trial.until(lambda: trial.led("e") == 3)
     await asyncio.sleep(1)
     await trial.cluster.stop(2)

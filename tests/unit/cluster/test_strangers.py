@@ -191,7 +191,14 @@ def test_a_proof_is_good_for_one_cluster_broker_start_and_place() -> None:
     assert OURS.proves("c", replace(proven, leaving=True, revision=9))
     assert not THEIRS.proves("c", proven)
     assert not OURS.proves("d", proven)
-    others = {"broker_id": 5, "incarnation": 8, "host": "x", "port": 3, "internal_host": "x", "internal_port": 3}
+    others: dict[str, Any] = {
+        "broker_id": 5,
+        "incarnation": 8,
+        "host": "x",
+        "port": 3,
+        "internal_host": "x",
+        "internal_port": 3,
+    }
     for name, value in others.items():
         assert not OURS.proves("c", replace(proven, **{name: value})), name
 

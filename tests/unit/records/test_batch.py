@@ -5,10 +5,10 @@ from crc32c import crc32c
 
 from penstock.errors import Code, PenstockError
 from penstock.records.batch import BATCH_HEADER, CRC_START, LARGEST_OPENED_BYTES, check_produced, decode_header
-from penstock.records.build import build_batch
+from penstock.records.build import NewRecord, build_batch
 from penstock.records.compression import Codec
 
-SMALLEST = (None, None, [], 0)
+SMALLEST = NewRecord(None, None, (), 0)
 
 
 def claiming(count: int, records: int = 3, codec: Codec = Codec.NONE, delta: int | None = None) -> memoryview:

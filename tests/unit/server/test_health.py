@@ -60,11 +60,11 @@ async def test_upkeep_that_found_no_room_is_told_until_it_did() -> None:
         async def no_room(*_: Any) -> None:
             raise OSError(errno.ENOSPC, "no space left")
 
-        upkeep._seal = no_room  # type: ignore[method-assign]
+        upkeep._seal = no_room  # type: ignore[assignment]
         await upkeep.tend(log, 0, 0)
         (reason,) = partition_troubles(broker.engine)
         assert reason.startswith("upkeep of t-0 failed") and "no space left" in reason
-        upkeep._seal = whole  # type: ignore[method-assign]
+        upkeep._seal = whole  # type: ignore[assignment]
         await upkeep.tend(log, 0, 0)
         assert list(partition_troubles(broker.engine)) == []
 
@@ -78,10 +78,10 @@ async def test_an_internal_topic_that_cannot_be_made_is_told_until_it_is() -> No
         async def refused(_: str) -> Any:
             raise PenstockError(Code.LIMIT_EXCEEDED, "too many partitions")
 
-        engine.catalogue.internal_topic = refused  # type: ignore[method-assign]
+        engine.catalogue.internal_topic = refused  # type: ignore[assignment]
         with pytest.raises(PenstockError):
             await engine.groups.shards.ready()
         assert list(coordinator_troubles(engine)) == [f"{OFFSETS_TOPIC} cannot be made: too many partitions"]
-        engine.catalogue.internal_topic = made  # type: ignore[method-assign]
+        engine.catalogue.internal_topic = made  # type: ignore[assignment]
         await engine.groups.shards.ready()
         assert list(coordinator_troubles(engine)) == []

@@ -146,6 +146,7 @@ class FetchSession:
     def _unwatch(self) -> None:
         for wanted in self.wanted.values():
             wanted.unwatch()
+            wanted.session = None  # they would keep each other
 
 
 class FetchSessions:

@@ -255,8 +255,9 @@ def describe_small_file(disk: Disk, path: str) -> Facts:
                 "epoch": epoch,
                 "seen_ms": seen_ms,
                 "batches": [dict(zip(fields, sent, strict=True)) for sent in batches],
+                "coordinator_epoch": rest[0] if rest else -1,  # states of before have none
             }
-            for producer_id, epoch, seen_ms, batches in facts["producers"]
+            for producer_id, epoch, seen_ms, batches, *rest in facts["producers"]
         ]
     return {"format_version": version, **facts}
 
