@@ -13,7 +13,7 @@ from tests.chaos.history import History, Kind, report
 from tests.chaos.load import ProducerLoad, ReaderLoad, create_topic, read_everything, wait_until
 from tests.chaos.wire import Wire
 
-KILLS = int(os.environ.get("KILLS", "50"))
+KILLS = int(os.environ.get("KILLS", "20"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 PARTITIONS = 3
 SMALL_SEGMENTS = {"segment.bytes": "65536"}

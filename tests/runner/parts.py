@@ -87,48 +87,56 @@ _NOT_SLOW = ("-m", "not slow")
 
 _CHECK = Part("lint, types, contracts", ("make", "--no-print-directory", "check"), 200)
 _UNIT = (
-    _tests("unit: storage, records", "tests/unit/storage", "tests/unit/records", budget_s=300),
-    _tests("unit: cluster", "tests/unit/cluster", budget_s=300),
-    _tests("unit: cli", "tests/unit/cli", budget_s=300),
-    _tests("unit: pipelines, Spark", "tests/unit/pipelines", "tests/unit/spark", budget_s=300),
+    _tests("unit: storage, records", "tests/unit/storage", "tests/unit/records", budget_s=120),
+    _tests("unit: cluster", "tests/unit/cluster", budget_s=120),
+    _tests("unit: cli", "tests/unit/cli", budget_s=150),
+    _tests("unit: pipelines, Spark", "tests/unit/pipelines", "tests/unit/spark", budget_s=200),
     _tests(
         "unit: all else",
         "tests/unit",
         "tests/runner",
-        budget_s=300,
+        budget_s=150,
         without=[f"tests/unit/{room}" for room in ("storage", "records", "cluster", "cli", "pipelines", "spark")],
     ),
 )
-_PROPERTIES = (_tests("properties and seeds", "tests/property", budget_s=300),)
+_PROPERTIES = (_tests("properties and seeds", "tests/property", budget_s=200),)
 
 _GROUPS = ("tests/conformance/test_groups.py", "tests/conformance/test_offsets_committed.py")
 _TRANSACTIONS = ("tests/conformance/test_transactions.py",)
 _CONFORMANCE = (
-    _tests("conformance: groups", *_GROUPS, budget_s=200, cores=0.5),
-    _tests("conformance: transactions", *_TRANSACTIONS, budget_s=200, cores=0.5),
-    _tests("conformance: all else", "tests/conformance", budget_s=200, cores=0.5, without=[*_GROUPS, *_TRANSACTIONS]),
+    _tests("conformance: groups", *_GROUPS, budget_s=100, cores=0.5),
+    _tests("conformance: transactions", *_TRANSACTIONS, budget_s=100, cores=0.5),
+    _tests("conformance: all else", "tests/conformance", budget_s=120, cores=0.5, without=[*_GROUPS, *_TRANSACTIONS]),
 )
 _OPERATIONS = ("tests/cluster/test_operations.py", "tests/cluster/test_kafka_tools.py", "tests/cluster/test_runbook.py")
 _CLUSTER = (
-    _tests("real cluster: kills", *_NOT_SLOW, "tests/cluster", budget_s=120, without=_OPERATIONS),
-    _tests("real cluster: moves, tools, the runbook", *_OPERATIONS, budget_s=240),
+    _tests("real cluster: kills", *_NOT_SLOW, "tests/cluster", budget_s=100, without=_OPERATIONS),
+    _tests("real cluster: moves, tools, the runbook", *_OPERATIONS, budget_s=200),
     _tests("real cluster: fault matrix, a few cells", "tests/matrix", budget_s=400),
     _tests("real cluster: metrics, rules, dashboards", "tests/monitoring", budget_s=100),
 )
 _PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 _WARM_START = Part(_WARM, (_PENSTOCK, "spark", "warm"), 120, environment=_SPARK)
+_WHOLE_PIPELINES = [f"tests/spark/pipelines/test_{name}.py" for name in ("masters", "pipeline_docs", "examples")]
 _SPARK_TESTS = (
     _WARM_START,
     _tests(
         "Spark: source and sink",
         *_NOT_SLOW,
         "tests/spark",
-        budget_s=500,
+        budget_s=300,
         without=["tests/spark/pipelines"],
         after=_WARM,
         environment=_SPARK,
     ),
-    _tests("Spark: pipelines", *_NOT_SLOW, "tests/spark/pipelines", budget_s=500, after=_WARM, environment=_SPARK),
+    _tests(
+        *("Spark: pipelines", *_NOT_SLOW, "tests/spark/pipelines"),
+        budget_s=400,
+        without=_WHOLE_PIPELINES,
+        after=_WARM,
+        environment=_SPARK,
+    ),
+    _tests("Spark: masters, tutorial, examples", *_WHOLE_PIPELINES, budget_s=400, after=_WARM, environment=_SPARK),
     _tests("Spark: kills", "tests/chaos_spark", budget_s=400, after=_WARM, environment=_SPARK),
 )
 
@@ -138,12 +146,12 @@ TEST = (
     *_CONFORMANCE,
     *_CLUSTER,
     *_SPARK_TESTS,
-    _tests("real terminal", "tests/terminal", budget_s=100),
-    _tests("real processes: kill, power cut, disk", "tests/chaos", budget_s=300),
+    _tests("real terminal", "tests/terminal", budget_s=50),
+    _tests("real processes: kill, power cut, disk", "tests/chaos", budget_s=250),
     _tests("hostile peers: three workloads", "tests/hostile", budget_s=150),
-    _tests("simulated cluster", "tests/simulation", budget_s=400),
-    _tests("deployment", "tests/deploy", budget_s=100),
-    _tests("model of replication", "tests/model", budget_s=200, environment=_BRIEF_JVM),
+    _tests("simulated cluster", "tests/simulation", budget_s=350),
+    _tests("deployment", "tests/deploy", budget_s=60),
+    _tests("model of replication", "tests/model", budget_s=150, environment=_BRIEF_JVM),
 )
 NIGHTLY = (
     _module(
@@ -179,7 +187,14 @@ NIGHTLY = (
     ),
     _tests("Spark: a cold start", "-m", "slow", "tests/spark", budget_s=300, environment=_SPARK),
     _tests("Apache Kafka: real clients", "tests/conformance", budget_s=900, environment=_KAFKA),
-    _tests("Apache Kafka: Spark", *_NOT_SLOW, "tests/spark", budget_s=900, after=_WARM, environment=_SPARK | _KAFKA),
+    _tests(
+        "Apache Kafka: Spark",
+        *_NOT_SLOW,
+        "tests/spark",
+        budget_s=900,
+        after=_WARM,
+        environment=_SPARK | _KAFKA | {"RECORDS": "1000000"},
+    ),
     _tests("Apache Kafka: kills", *_NOT_SLOW, "tests/cluster", budget_s=600, environment=_KAFKA, without=_OPERATIONS),
 )
 
