@@ -85,7 +85,7 @@ _WARM = "Spark: a warm start"
 _KAFKA = {"PENSTOCK_TEST_PEER": "kafka"}
 _NOT_SLOW = ("-m", "not slow")
 
-_CHECK = Part("lint, types, contracts", ("make", "--no-print-directory", "check"), 200)
+_CHECK = Part("lint, types, contracts", ("make", "--no-print-directory", "check"), 100)
 _UNIT = (
     _tests("unit: storage, records", "tests/unit/storage", "tests/unit/records", budget_s=120),
     _tests("unit: cluster", "tests/unit/cluster", budget_s=120),
@@ -111,8 +111,8 @@ _CONFORMANCE = (
 _OPERATIONS = ("tests/cluster/test_operations.py", "tests/cluster/test_kafka_tools.py", "tests/cluster/test_runbook.py")
 _CLUSTER = (
     _tests("real cluster: kills", *_NOT_SLOW, "tests/cluster", budget_s=100, without=_OPERATIONS),
-    _tests("real cluster: moves, tools, the runbook", *_OPERATIONS, budget_s=200),
-    _tests("real cluster: fault matrix, a few cells", "tests/matrix", budget_s=400),
+    _tests("real cluster: moves, tools, the runbook", *_OPERATIONS, budget_s=240),
+    _tests("real cluster: fault matrix, a few cells", "tests/matrix", budget_s=240, cores=0.5),
     _tests("real cluster: metrics, rules, dashboards", "tests/monitoring", budget_s=100),
 )
 _PENSTOCK = str(Path(sys.executable).with_name("penstock"))
