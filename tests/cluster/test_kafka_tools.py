@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -26,6 +26,7 @@ RECORDS = 600
 VALUE_BYTES = 1000
 CALL_S = 60.0
 MOVED_IN_8_S = RECORDS * VALUE_BYTES // 8
+COMMITTED = {"isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False, **QUICK}
 SLOW = "1000"
 """Bytes a second at which nothing arrives while a test looks."""
 
@@ -40,8 +41,10 @@ def java(started_cluster: ClusterProcess) -> Iterator[JavaClient]:
 def run_tool(java: JavaClient, cluster: ClusterProcess, name: str, *arguments: str, code: int = 0) -> str:
     """What a tool printed."""
     main = name if name.startswith("kafka.") else f"org.apache.kafka.tools.{name}"
-    # One of them wants its verb first, and none minds where the server stands.
-    answer = java.ask("tool", main=main, arguments=(*arguments, "--bootstrap-server", cluster.bootstrap))
+    server = ("--bootstrap-server", cluster.bootstrap)
+    # One of them wants its verb first, one its server; the others do not mind.
+    given = (*server, *arguments) if name == "TransactionsCommand" else (*arguments, *server)
+    answer = java.ask("tool", main=main, arguments=given)
     assert answer["code"] == code, answer
     return f"{answer['output']}{answer['complaint']}"
 
@@ -251,3 +254,46 @@ def test_a_broker_is_forgotten_when_it_is_empty_and_stopped(java: JavaClient, tm
         assert "Broker 3 is no longer registered." in tool(*unregister, "3")
         assert "broker 3 is unknown" in tool(*unregister, "3", code=1)
         cluster.start()  # as a new one
+
+
+def test_a_transaction_is_aborted_where_it_is_open(cluster: ClusterProcess, tool: Tool) -> None:
+    """Its leader and its coordinator may be two brokers, and both go on with the producer afterwards."""
+    create(cluster, "aborted", [[2, 1, 3]])
+    place = ("--topic", "aborted", "--partition", "0")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "aborted", **QUICK})
+    producer.init_transactions(CALL_S)
+    producer.begin_transaction()
+    producer.produce("aborted", b"aborted", partition=0)
+    assert producer.flush(CALL_S) == 0
+    tool("TransactionsCommand", "abort", *place, "--start-offset", "0")
+    assert stable_offset(cluster, "aborted") == 2
+    producer.abort_transaction(CALL_S)
+    producer.begin_transaction()
+    producer.produce("aborted", b"committed", partition=0)
+    producer.commit_transaction(CALL_S)
+    wait_until(lambda: committed_values(cluster, "aborted") == [b"committed"], CALL_S, "what is committed is read")
+
+
+def stable_offset(cluster: ClusterProcess, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": topic, **COMMITTED})
+    try:
+        end: int = consumer.get_watermark_offsets(TopicPartition(topic, 0), CALL_S)[1]
+        return end
+    finally:
+        consumer.close()
+
+
+def committed_values(cluster: ClusterProcess, topic: str) -> list[bytes | None]:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": topic, **COMMITTED})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    values = []
+    try:
+        while True:
+            message = consumer.poll(CALL_S)
+            assert message is not None, "the end was not reached"
+            if message.error():
+                assert message.error().code() == KafkaError._PARTITION_EOF
+                return values
+            values.append(message.value())
+    finally:
+        consumer.close()
