@@ -2,6 +2,9 @@
 
 import asyncio
 from functools import partial
+import json
+import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from penstock.cluster import keys
 from penstock.cluster.image import BrokerRecord
 from penstock.cluster.metadata.etcd import EtcdStore
 from tests.peers.broker import wait_until
+from tests.peers.penstock import command
 
 from .conftest import PEER
 from .penstock_cluster import PenstockCluster
@@ -41,7 +45,7 @@ def test_a_forged_record_is_given_nothing(cluster: PenstockCluster, proof: str) 
     """As a broker of an earlier release with another secret would write it, or one that guesses."""
     topic = f"forged-{len(proof)}"
     record = BrokerRecord(4, "127.0.0.1", 9, "127.0.0.1", 9, None, 1, clean=True, level=1, proof=proof)
-    logs = {node: node.log.stat().st_size for node in cluster.live}
+    logs = [(node, node.log.stat().st_size) for node in cluster.live]
 
     async def forge() -> None:
         store = await EtcdStore.open(cluster.etcd.url)
@@ -57,13 +61,22 @@ def test_a_forged_record_is_given_nothing(cluster: PenstockCluster, proof: str) 
             await store.close()
 
     def _use(topic: str) -> None:
-        for node, size in logs.items():
+        for node, size in logs:
             wait_until(
                 partial(_is_said, node.log, size, b"a registered broker is given nothing"),
                 node.process,
                 "the stranger is seen",
                 node.log,
             )
+        for node in cluster.live:
+            with urllib.request.urlopen(f"http://{node.command[node.command.index('--http') + 1]}/health") as answer:
+                told = json.load(answer)
+            assert told["status"] == "degraded"
+            assert any(reason.startswith("broker 4 is registered and given nothing") for reason in told["reasons"])
+        status = [*command(), "cluster", "check", "--server", cluster.bootstrap]
+        checked = subprocess.run(status, capture_output=True, text=True, check=False)
+        assert checked.returncode == 1
+        assert "broker 4 is registered and given nothing" in checked.stdout + checked.stderr
         cluster.create_topic(topic, 6)
         assert all(set(each.replicas) == {1, 2, 3} for each in cluster.agreed(topic).values())
         assert all(node.brokers() == {1, 2, 3} for node in cluster.live)

@@ -114,6 +114,11 @@ def _problems(picture: Picture) -> list[Finding]:
         elif broker.is_up and not broker.answers:
             text = f"broker {broker.id} does not answer at {broker.address}"
             found.append(_finding("broker-silent", text, "see its log, and whether this machine may reach it"))
+    for text in dict.fromkeys(each.refusals for each in picture.brokers.values() if each.refusals):
+        step = (
+            "give all brokers the same secret or certificates of one authority; one of an earlier release: upgrade it"
+        )
+        found.append(_finding("refused", text, step))
     behind = [each for each in picture.partitions if each.is_behind and each.leader != NOBODY]
     if behind:
         lagging = sorted({replica for each in behind for replica in each.expected if replica not in each.isr})

@@ -17,6 +17,7 @@ Place = tuple[str, int]
 NOBODY: Final = -1
 CORDON: Final = "penstock.cordon"
 CORDONED, DRAINED = "cordoned", "drained"
+REFUSALS: Final = "penstock.refusals"
 THROTTLE: Final = "follower.replication.throttled.rate"
 TOPIC, BROKER = 2, 4  # Kafka's kinds of settings
 STORE_WITHIN_S: Final = 5.0
@@ -37,6 +38,7 @@ class Broker:
         answers: whether it answered us; what it alone knows is missing if not.
         throttle: bytes a second, set for this broker.
         sizes: bytes of each partition it holds.
+        refusals: by its word, brokers that are not taken for ones of the cluster.
     """
 
     id: int
@@ -50,6 +52,7 @@ class Broker:
     disk_bytes: int = 0
     free_bytes: int = 0
     sizes: Mapping[Place, int] = field(default_factory=dict)
+    refusals: str = ""
 
     @property
     def address(self) -> str:
@@ -284,11 +287,12 @@ class View:
         return _set_here(result, SET_FOR_ALL if broker_id is None else SET_FOR_BROKER)
 
     def _complete(self, broker: Broker, settings: Mapping[str, str], with_sizes: bool) -> Broker:
-        answers, disk_bytes, free_bytes = broker.is_up, 0, 0
+        answers, disk_bytes, free_bytes, refusals = broker.is_up, 0, 0, ""
         sizes: dict[Place, int] = {}
         if with_sizes and broker.is_up:
             try:
                 disk_bytes, free_bytes, sizes = self._ask_disk(broker)
+                refusals = self._ask_refusals(broker)
             except CommandError as error:
                 if error.code != UNREACHABLE and not isinstance(error, Refused):
                     raise
@@ -306,7 +310,14 @@ class View:
             disk_bytes,
             free_bytes,
             sizes,
+            refusals,
         )
+
+    def _ask_refusals(self, broker: Broker) -> str:
+        asked = [{"resource_type": BROKER, "resource_name": str(broker.id), "configuration_keys": [REFUSALS]}]
+        told = self.cluster.ask((broker.host, broker.port), "describe_configs", resources=asked)
+        found = (each.value for result in told.results for each in result.configs if each.name == REFUSALS)
+        return next(found, "") or ""
 
     def _ask_disk(self, broker: Broker) -> tuple[int, int, dict[Place, int]]:
         told = self.cluster.ask((broker.host, broker.port), "describe_log_dirs", topics=None)

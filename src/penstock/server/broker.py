@@ -295,12 +295,15 @@ class Broker:
             reasons.append("logs are being recovered")
         if self._kafka is None:
             reasons.append("the Kafka listener is not open yet")
+        if self._member is not None:
+            reasons += self._member.not_ready()
         return reasons
 
     def _troubles(self) -> list[str]:
         if self._engine is None:
             return []
-        return [*partition_troubles(self._engine), *coordinator_troubles(self._engine)]
+        refusals = self._member.refusals() if self._member is not None else []
+        return [*partition_troubles(self._engine), *coordinator_troubles(self._engine), *refusals]
 
     def _summary(self) -> dict[str, object]:
         offline = []

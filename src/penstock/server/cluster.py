@@ -26,17 +26,20 @@ from penstock.ports.metadata import MetadataStore, MetadataUnavailable
 from penstock.ports.network import Listener
 from penstock.protocols.kafka.broker_calls import BrokerCalls
 from penstock.protocols.kafka.handlers import Context
-from penstock.protocols.kafka.identity import Identity
+from penstock.protocols.kafka.identity import Identity, broker_name
 from penstock.protocols.kafka.peers import Peers
 from penstock.protocols.kafka.session import KafkaSession
 from penstock.server.cluster_gauges import cluster_gauges
 from penstock.server.config import EMBEDDED_STORE, ENV_SECRET, Address, Cluster, Config
+from penstock.server.health import cluster_troubles, loneliness
 from penstock.storage.data_directory import DataDirectory
 
 log_ = get_logger("cluster")
 _ADMITTED_S = 30.0
 _KEEP_IDS_S = 10.0
 _SHORTEST_SECRET = 16
+_TOLD_FOR_S = 60.0
+"""How long a login that failed is told of; a broker tries again each second."""
 
 
 class ClusterMember:
@@ -71,6 +74,7 @@ class ClusterMember:
         self._peers: Peers | None = None
         self.node: ClusterNode | None = None
         self._keeping_ids: asyncio.Task[None] | None = None
+        self._context: Context | None = None
 
     @property
     def address(self) -> Address:
@@ -158,6 +162,8 @@ class ClusterMember:
         context.operations = node.operations
         context.is_isolated = lambda: node.is_isolated
         context.broker_lost = node.look_after
+        context.refusals = self.refusals
+        self._context = context
         await node.start(listen)
         self._keeping_ids = asyncio.get_running_loop().create_task(_keep_ids(engine.producer_ids), name="keep ids")
 
@@ -181,6 +187,19 @@ class ClusterMember:
             self._listener = await self._network.listen(host, port, self._connections.accept, tls=tls)
         except OSError as error:
             raise StartupError(f"cannot listen on {host}:{port} for brokers: {error.strerror or error}") from error
+
+    def not_ready(self) -> list[str]:
+        """That no other broker takes this one for one of the cluster: it could serve nothing."""
+        return list(loneliness(self._peers.words())) if self._peers is not None else []
+
+    def refusals(self) -> list[str]:
+        """Brokers that are not taken for ones of the cluster, here or by others."""
+        if self.node is None or self._peers is None or self._context is None:
+            return []
+        image, since = self.node.image, self._clock.monotonic() - _TOLD_FOR_S
+        logins = self._context.refused_logins
+        refused = [each for each in sorted(image.members) if logins.get(broker_name(each), since) > since]
+        return list(cluster_troubles(self._config.node.id, image, self._peers.words(), refused))
 
     def sweep(self) -> None:
         """Part with peers that are too slow."""
@@ -248,7 +267,7 @@ def _identity(config: Config, *, needed: bool) -> Identity | None:
             "`openssl rand -hex 24` makes"
         )
     try:
-        return Identity(secret, f"broker-{config.node.id}")
+        return Identity(secret, broker_name(config.node.id))
     except ImportError as error:
         raise StartupError(f"{error}. Install what a cluster needs with pip install 'penstock[cluster]'") from error
 

@@ -4,9 +4,10 @@ Each reason comes from a function that is asked at every look, so whoever knows 
 one more. What they say is for people: it names the thing, and the error that says why.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from penstock.cluster.image import Image
 from penstock.engine.engine import Engine
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY
@@ -63,3 +64,30 @@ def coordinator_troubles(engine: Engine) -> Iterator[str]:
     for shards in (engine.groups.shards, engine.transactions.shards):
         if shards.refusal is not None:
             yield f"{shards.topic} cannot be made: {shards.refusal}"
+
+
+def loneliness(words: Mapping[int, str | None]) -> Iterator[str]:
+    """That no other broker takes this one for one of its cluster, so that it can serve nothing.
+
+    Args:
+        words: of each other broker that was asked: why the two do not work together; None if they do.
+    """
+    if None not in words.values():
+        for broker_id, why in sorted(words.items()):
+            yield f"no other broker works with this one; broker {broker_id}: {why}"
+
+
+def cluster_troubles(me: int, image: Image, words: Mapping[int, str | None], refused: Iterable[int]) -> Iterator[str]:
+    """Brokers that are not taken for ones of the cluster, here or by others.
+
+    Args:
+        words: as above.
+        refused: brokers in whose name somebody failed to log in here.
+    """
+    for broker_id, broker in sorted(image.strangers.items()):
+        yield f"broker {broker_id} is registered and given nothing: {broker.why_strange}"
+    for broker_id, why in sorted(words.items()):
+        if why is not None:
+            yield f"broker {me} and broker {broker_id} do not work together: {why}"
+    for broker_id in refused:
+        yield f"broker {me} refuses broker {broker_id}, or somebody in its name: it does not prove to have the secret"

@@ -1,6 +1,7 @@
 """Pictures of clusters for tests, and a view that shows them and notes what is asked of it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,19 +27,7 @@ def picture(brokers: Sequence[Broker], *partitions: Partition, sizes: Mapping[Pl
     filled = {
         each.id: each
         if each.sizes
-        else Broker(
-            each.id,
-            each.host,
-            each.port,
-            each.rack,
-            each.is_up,
-            each.answers,
-            each.cordon,
-            each.throttle,
-            each.disk_bytes,
-            each.free_bytes,
-            {one.place: known.get(one.place, 0) for one in partitions if each.id in one.replicas},
-        )
+        else replace(each, sizes={one.place: known.get(one.place, 0) for one in partitions if each.id in one.replicas})
         for each in brokers
     }
     return Picture("c", 1, filled, tuple(partitions))

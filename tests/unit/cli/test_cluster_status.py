@@ -47,6 +47,11 @@ def test_a_healthy_cluster_has_nothing_to_say() -> None:
         (replace(picture([broker(1)]), controller=-1), "no-controller", "there is no controller"),
         (picture([broker(1), broker(2, answers=False)]), "broker-silent", "broker 2 does not answer at b:9002"),
         (
+            picture([broker(1, refusals="broker 1 refuses broker 2"), broker(2)]),
+            "refused",
+            "broker 1 refuses broker 2",
+        ),
+        (
             picture(BROKERS, *(partition("t", at, [1, 2, 3], isr=(1, 2)) for at in range(5))),
             "under-replicated",
             "5 partitions under-replicated (broker 3 not in sync): t-0, t-1, t-2, …",

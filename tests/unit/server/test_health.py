@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from tests.simulated_broker import Broker, running, virtual
 
+from penstock.cluster import keys
+from penstock.cluster.image import BrokerRecord, Image
 from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC
 from penstock.engine.partition_state import NOBODY
 from penstock.errors import Code, PenstockError
-from penstock.server.health import NAMED, Health, coordinator_troubles, partition_troubles
+from penstock.ports.metadata import Change
+from penstock.server.health import NAMED, Health, cluster_troubles, coordinator_troubles, loneliness, partition_troubles
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_metadata import MemoryStore
 from penstock.testing.virtual_clock import VirtualClock
@@ -85,3 +88,24 @@ async def test_an_internal_topic_that_cannot_be_made_is_told_until_it_is() -> No
         engine.catalogue.internal_topic = made  # type: ignore[assignment]
         await engine.groups.shards.ready()
         assert list(coordinator_troubles(engine)) == []
+
+
+def test_a_broker_that_nobody_works_with_is_not_ready() -> None:
+    assert list(loneliness({})) == []
+    assert list(loneliness({2: None, 3: "no"})) == []
+    assert list(loneliness({3: "no", 2: "never"})) == [
+        "no other broker works with this one; broker 2: never",
+        "no other broker works with this one; broker 3: no",
+    ]
+
+
+def test_who_is_refused_is_named_by_both_sides() -> None:
+    image = Image()
+    image.trust(lambda _: False)
+    record = BrokerRecord(4, "h", 1, "h", 2, None, 1, clean=True, level=1, proof="1:0")
+    image.apply([Change(keys.broker_key(4), record.encode(), 1)])
+    assert list(cluster_troubles(1, image, {2: None, 3: "authentication failed"}, [5])) == [
+        "broker 4 is registered and given nothing: its record was not written by a broker with the cluster's secret",
+        "broker 1 and broker 3 do not work together: authentication failed",
+        "broker 1 refuses broker 5, or somebody in its name: it does not prove to have the secret",
+    ]

@@ -48,6 +48,10 @@ class Entry(NamedTuple):
     read_only: bool = False
 
 
+REFUSALS: Final = "penstock.refusals"
+_REFUSALS_MEANING: Final = "Brokers that are not taken for ones of this cluster, as far as this broker knows."
+
+
 class _Own(NamedTuple):
     """A setting of brokers that is no default of topics, and can be changed at run time."""
 
@@ -104,6 +108,8 @@ def broker_entries(context: Context) -> Iterator[Entry]:
         synonyms = [Synonym(own.name, own.value, source)]
         yield Entry(own.name, own.value, source, own.kind, own.documentation, synonyms, read_only=True)
     if context.image is not None:
+        told = "; ".join(context.refusals()) or None
+        yield Entry(REFUSALS, told, DEFAULT_SOURCE, "string", _REFUSALS_MEANING, [], read_only=True)
         yield from changeable_entries(context, context.node_id)
     for setting in SETTINGS.values():
         if setting.broker_name:

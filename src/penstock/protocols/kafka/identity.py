@@ -23,6 +23,11 @@ _LONGEST_MESSAGE: Final = 4096
 _LONGEST_NAME: Final = 100
 
 
+def broker_name(broker_id: int) -> str:
+    """What a broker calls itself."""
+    return f"broker-{broker_id}"
+
+
 class NotProven(Exception):
     """The other side could not prove that it knows the secret, or broke the exchange."""
 

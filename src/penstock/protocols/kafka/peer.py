@@ -7,10 +7,11 @@ time is given up with all that is under way, as answers come in order and none b
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 from struct import Struct
 from struct import error as StructError  # noqa: N812
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from penstock.net.connection import PeerError
 from penstock.net.frames import FrameBuffer, FrameError
@@ -21,9 +22,6 @@ from penstock.protocols.kafka.handlers import Api, sasl_authenticate, sasl_hands
 from penstock.protocols.kafka.identity import MECHANISM, Identity, NotProven
 from penstock.protocols.kafka.messages import Message, decode, encode, schema_of
 
-if TYPE_CHECKING:
-    import ssl
-
 T = TypeVar("T")
 
 _HEAD = Struct(">ihhih")  # length, API key, version, correlation id, length of the client id
@@ -32,6 +30,13 @@ _LARGEST_ANSWER: Final = 100 << 20
 _LAST_CORRELATION_ID: Final = (1 << 31) - 1
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
+_UNANSWERED: Final = 3
+"""So many TLS connections that the peer closed in a row without an answer are a refusal: since TLS 1.3 a certificate
+that is not taken looks like that."""
+
+
+def _nobody(refusal: str | None) -> None:
+    return None
 
 
 class PeerGone(Exception):
@@ -57,7 +62,18 @@ class _Waiting(NamedTuple):
 class _Link:
     """One connection; a receiver of the network port."""
 
-    __slots__ = ("_buffer", "_client_id", "_lost", "_next_id", "_peer", "_transport", "_waiting", "answered", "gone")
+    __slots__ = (
+        "_buffer",
+        "_client_id",
+        "_lost",
+        "_next_id",
+        "_peer",
+        "_transport",
+        "_waiting",
+        "answered",
+        "gone",
+        "was_closed",
+    )
 
     def __init__(self, peer: str, client_id: bytes, lost: "Callable[[_Link], None]") -> None:
         self._peer = peer
@@ -69,6 +85,8 @@ class _Link:
         self._next_id = 0
         self.answered = 0
         self.gone: PeerGone | None = None
+        self.was_closed = False
+        """By the peer, whatever came first."""
 
     def connected(self, transport: Transport) -> None:
         self._transport = transport
@@ -101,6 +119,7 @@ class _Link:
         """Nothing waits for it: requests are small."""
 
     def disconnected(self) -> None:
+        self.was_closed = self.gone is None
         self.fail("closed the connection")
 
     def fail(self, what: str) -> None:
@@ -161,6 +180,7 @@ class Peer:
         identity: proves that we belong to its cluster; None where the certificate does, or nobody asks.
         timeout_s: how long a request may take, unless it says otherwise.
         connect_timeout_s: for a connection with all its handshakes.
+        told: hears why one of the two does not take the other for a broker of its cluster, and None when both do.
     """
 
     def __init__(
@@ -171,10 +191,11 @@ class Peer:
         clock: Clock,
         *,
         identity: Identity | None = None,
-        tls: "ssl.SSLContext | None" = None,
+        tls: ssl.SSLContext | None = None,
         client_id: str = "broker",
         timeout_s: float = 30.0,
         connect_timeout_s: float = 5.0,
+        told: Callable[[str | None], None] = _nobody,
     ) -> None:
         self._network = network
         self._host = host
@@ -190,6 +211,9 @@ class Peer:
         self._failures = 0
         self._not_before = 0.0
         self._closed = False
+        self._told = told
+        self._refusal: str | None = ""  # neither refused nor let in yet
+        self._unanswered = 0
         self.refusals = 0
         """How many times in a row the peer's host said that nobody listens there."""
 
@@ -228,14 +252,18 @@ class Peer:
         """
         link = self._link or await self._reach()
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        return await link.request(key, version, body, flexible=flexible, handle=handle, timeout_s=timeout_s)
+        answer = await link.request(key, version, body, flexible=flexible, handle=handle, timeout_s=timeout_s)
+        self._is_let_in()
+        return answer
 
     async def call(
         self, api: Api, version: int, fields: Mapping[str, Any], *, timeout_s: float | None = None
     ) -> Message:
         """The same by the schema of an API, for what is not hot. Raises `PeerGone`, `PeerError`."""
         link = self._link or await self._reach()
-        return await link.call(api, version, fields, self._timeout_s if timeout_s is None else timeout_s)
+        answer = await link.call(api, version, fields, self._timeout_s if timeout_s is None else timeout_s)
+        self._is_let_in()
+        return answer
 
     async def connect(self) -> None:
         """Have a connection, with all its handshakes. Raises `PeerGone`."""
@@ -293,7 +321,20 @@ class Peer:
         link.answered = 0
         self.refusals = 0
         self._link = link
+        if self._identity is not None:
+            self._is_let_in()
         return link
+
+    def _is_let_in(self) -> None:
+        self._unanswered = 0
+        if self._refusal is not None:
+            self._refusal = None
+            self._told(None)
+
+    def _is_refused(self, why: str) -> None:
+        if self._refusal != why:
+            self._refusal = why
+            self._told(why)
 
     def _explain(self, error: Exception) -> PeerGone:
         refused = isinstance(error, ConnectionRefusedError)
@@ -303,7 +344,10 @@ class Peer:
             return PeerGone(str(error))
         if isinstance(error, NotProven):
             text = f"{self.name} is not of this cluster: {error}; all brokers need the same secret"
+            self._is_refused(str(error))
             return PeerGone(text, stranger=True)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            self._is_refused(f"its certificate is not of this cluster: {error.verify_message}")
         if isinstance(error, TimeoutError):
             return PeerGone(f"{self.name} could not be reached in {self._connect_timeout_s:g} s")
         return PeerGone(f"cannot connect to {self.name}: {error}", refused=refused)
@@ -319,8 +363,11 @@ class Peer:
         self._link = None
         if link.answered:  # the next connection at once
             self._failures = 0
-        else:
-            self._failed()
+            return
+        self._failed()
+        self._unanswered += link.was_closed
+        if self._tls is not None and self._unanswered >= _UNANSWERED:
+            self._is_refused("it closes TLS connections without an answer; does it take this broker's certificate?")
 
     async def _prove(self, link: _Link) -> None:
         if self._identity is None:

@@ -48,6 +48,8 @@ class Peers:
         self._identity = identity
         self._tls = tls
         self._known: dict[int, _Known] = {}
+        self._words: dict[int, tuple[int, str | None]] = {}
+        """By broker: its incarnation, and why it or this broker does not take the other for one of its cluster."""
 
     def to(self, broker_id: int) -> Peer | None:
         """The connection for requests now and then; None if there is no such broker."""
@@ -66,7 +68,19 @@ class Peers:
         """Connections of its own, for following what a broker leads."""
         return BrokerSource(self._connect(broker), self._connect(broker), self._node_id, self._incarnation)
 
+    def words(self) -> dict[int, str | None]:
+        """Of each broker that is there and was asked: why it refuses this one or this one it; None if neither does."""
+        found = {}
+        for broker_id, (incarnation, refusal) in self._words.items():
+            broker = self._find(broker_id)
+            if broker is not None and broker.incarnation == incarnation:
+                found[broker_id] = refusal
+        return found
+
     def _connect(self, broker: BrokerRecord) -> Peer:
+        def told(refusal: str | None) -> None:
+            self._words[broker.broker_id] = broker.incarnation, refusal
+
         return Peer(
             self._network,
             broker.internal_host,
@@ -75,6 +89,7 @@ class Peers:
             identity=self._identity,
             tls=self._tls,
             client_id=f"broker-{self._node_id}",
+            told=told,
         )
 
     async def recognises(self, broker: BrokerRecord) -> bool | None:

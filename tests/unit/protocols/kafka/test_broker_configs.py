@@ -51,6 +51,19 @@ async def replace(client: Client, name: str, **settings: str) -> int:
     return int(answer["responses"][0]["error_code"])
 
 
+def test_who_is_refused_is_told_by_each_broker_for_itself() -> None:
+    async def body(door: Door) -> None:
+        client = await OperatedCluster(door).start()
+        assert acting((await describe(client, "1"))[1]["penstock.refusals"]) == (None, BUILT_IN, True)
+        door.context.refusals = lambda: ["broker 4 is refused", "so is 5"]
+        told = (await describe(client, "1"))[1]["penstock.refusals"]
+        assert acting(told) == ("broker 4 is refused; so is 5", BUILT_IN, True)
+        assert "penstock.refusals" not in (await describe(client, "2"))[1]
+        assert (await alter(client, "1", ("penstock.refusals", SET, "x")))[0] != 0
+
+    with_door(body)
+
+
 def test_what_can_change_is_shown_with_where_it_comes_from() -> None:
     async def body(door: Door) -> None:
         door.context.broker_settings = [BrokerSetting("node.id", "1", "int", True, "This broker's id.")]

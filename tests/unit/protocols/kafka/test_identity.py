@@ -11,6 +11,7 @@ from tests.doors.kafka import LIMITS, Client, Door, fetch_values, open_door
 from tests.doors.kio_values import entity_of, plain, read
 
 from penstock.cluster.replication.source import Position
+from penstock.cluster.image import Image
 from penstock.net.connection import Connections
 from penstock.protocols.kafka import replica_fetch_codec
 from penstock.protocols.kafka.handlers import list_groups, write_txn_markers
@@ -57,9 +58,15 @@ def with_cluster(body: Callable[[Door], Awaitable[None]], *, secret: str | None 
     run_virtual(main, 1)
 
 
-def peer_of(door: Door, secret: str | None = SECRET, port: int = INTERNAL) -> Peer:
-    identity = Identity(secret, "broker 2") if secret is not None else None
-    return Peer(door.network.of("other"), "broker", port, door.clock, identity=identity)
+def peer_of(
+    door: Door,
+    secret: str | None = SECRET,
+    port: int = INTERNAL,
+    name: str = "broker 2",
+    told: Callable[[str | None], None] = lambda _: None,
+) -> Peer:
+    identity = Identity(secret, name) if secret is not None else None
+    return Peer(door.network.of("other"), "broker", port, door.clock, identity=identity, told=told)
 
 
 async def stranger(door: Door) -> Client:
@@ -212,6 +219,27 @@ def test_a_broker_with_the_wrong_secret_or_none(secret: str | None, told: str) -
         with pytest.raises(PeerGone, match=told) as raised:
             await peer_of(door, secret).call(list_groups.API, 4, {})
         assert not raised.value.refused
+
+    with_cluster(body)
+
+
+def test_both_know_of_a_refusal_until_it_is_over() -> None:
+    async def body(door: Door) -> None:
+        door.context.image = Image()
+        door.context.image.members.update({2: 1, 3: 1})
+        told: list[str | None] = []
+        for name in ("broker-2", "broker-9", "broker-2 ", "x" * 1000):
+            with pytest.raises(PeerGone) as raised:
+                await peer_of(door, OTHER_SECRET, name=name, told=told.append).call(list_groups.API, 4, {})
+            assert raised.value.stranger
+        assert [why for why in told if why and why.startswith("authentication failed")] == told
+        assert len(told) == 4
+        assert set(door.context.refused_logins) == {"broker-2"}
+        await peer_of(door, name="broker-3", told=told.append).call(list_groups.API, 4, {})
+        assert set(door.context.refused_logins) == {"broker-2"}
+        await peer_of(door, name="broker-2", told=told.append).call(list_groups.API, 4, {})
+        assert told[4:] == [None, None]
+        assert door.context.refused_logins == {}
 
     with_cluster(body)
 

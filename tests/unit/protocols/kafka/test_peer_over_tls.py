@@ -30,7 +30,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
     return Authority.make(tmp_path_factory.mktemp("tls") / "ours").sign("broker")
 
 
-async def ask(served: TlsFiles | None, secret: str, asking: TlsFiles | None, known: str) -> int:
+async def ask(
+    served: TlsFiles | None,
+    secret: str,
+    asking: TlsFiles | None,
+    known: str,
+    told: list[str | None] | None = None,
+    tries: int = 1,
+) -> int:
     """What a peer is answered that has these files and knows this secret; an empty one is none."""
     clock, stats, engine = SystemClock(), Stats(), cast(Engine, SimpleNamespace(turns=Turns()))
     identity = Identity(secret) if secret else None
@@ -51,8 +58,12 @@ async def ask(served: TlsFiles | None, secret: str, asking: TlsFiles | None, kno
         clock,
         tls=asking.make_client_context() if asking is not None else None,
         identity=Identity(known) if known else None,
+        told=(told if told is not None else []).append,
     )
     try:
+        for _ in range(tries - 1):
+            with pytest.raises(PeerGone):
+                await peer.call(list_config_resources.API, 0, {})
         answer = await peer.call(list_config_resources.API, 0, {})
         return int(answer.error_code)
     finally:
@@ -81,3 +92,19 @@ async def test_strangers(files: TlsFiles, tmp_path: Path) -> None:
         with pytest.raises(PeerGone) as raised:
             await ask(served, secret, asking, known)
         assert not raised.value.refused
+
+
+async def test_who_is_refused_for_its_certificate_or_refuses_the_others_knows(files: TlsFiles, tmp_path: Path) -> None:
+    theirs = Authority.make(tmp_path / "theirs").sign("stranger")
+    told: list[str | None] = []
+    await ask(files, "", files, "", told)
+    assert told == [None]
+    told.clear()
+    with pytest.raises(PeerGone):
+        await ask(files, "", TlsFiles(theirs.certificate, theirs.key, files.authority), "", told, tries=4)
+    assert [why for why in told if why and "this broker's certificate" in why] == told != []
+    told.clear()
+    with pytest.raises(PeerGone):
+        await ask(files, "", theirs, "", told)
+    (why,) = told
+    assert why is not None and why.startswith("its certificate is not of this cluster")

@@ -121,6 +121,10 @@ class Context:
     """Whether there are other brokers; what only they may ask is then refused to clients."""
     identity: "Identity | None" = None
     """What brokers prove themselves by on the internal listener, unless their certificate does."""
+    refused_logins: dict[str, float] = field(default_factory=dict)
+    """When whoever calls itself by the name of a broker of the cluster last failed to prove that it is one."""
+    refusals: Callable[[], Sequence[str]] = tuple
+    """Brokers that are not taken for ones of the cluster, here or by others, as far as this broker knows."""
     broker_lost: Callable[[int], None] = _nobody
     """Told the id of a broker whose connection for replica fetches is gone."""
     metadata_answers: Answers = field(default_factory=Answers)
