@@ -6,11 +6,14 @@ one more. What they say is for people: it names the thing, and the error that sa
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from penstock.cluster.image import Image
 from penstock.engine.engine import Engine
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY
+
+if TYPE_CHECKING:
+    from penstock.cluster.image import Image
 
 HEALTHY, DEGRADED, UNHEALTHY = "healthy", "degraded", "unhealthy"
 NAMED = 10
@@ -77,7 +80,7 @@ def loneliness(words: Mapping[int, str | None]) -> Iterator[str]:
             yield f"no other broker works with this one; broker {broker_id}: {why}"
 
 
-def cluster_troubles(me: int, image: Image, words: Mapping[int, str | None], refused: Iterable[int]) -> Iterator[str]:
+def cluster_troubles(me: int, image: "Image", words: Mapping[int, str | None], refused: Iterable[int]) -> Iterator[str]:
     """Brokers that are not taken for ones of the cluster, here or by others.
 
     Args:
