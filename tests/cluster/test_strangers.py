@@ -1,10 +1,10 @@
 """Who does not have the cluster's secret is given nothing, and told why."""
 
 import asyncio
-from functools import partial
 import json
 import subprocess
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest

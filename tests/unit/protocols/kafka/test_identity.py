@@ -10,8 +10,8 @@ import pytest
 from tests.doors.kafka import LIMITS, Client, Door, fetch_values, open_door
 from tests.doors.kio_values import entity_of, plain, read
 
-from penstock.cluster.replication.source import Position
 from penstock.cluster.image import Image
+from penstock.cluster.replication.source import Position
 from penstock.net.connection import Connections
 from penstock.protocols.kafka import replica_fetch_codec
 from penstock.protocols.kafka.handlers import list_groups, write_txn_markers
