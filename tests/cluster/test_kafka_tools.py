@@ -286,7 +286,7 @@ def stable_offset(cluster: ClusterProcess, topic: str) -> int:
 def committed_values(cluster: ClusterProcess, topic: str) -> list[bytes | None]:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": topic, **COMMITTED})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    values = []
+    values: list[bytes | None] = []
     try:
         while True:
             message = consumer.poll(CALL_S)

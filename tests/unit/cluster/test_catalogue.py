@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -114,6 +115,10 @@ def started(incarnation: int) -> bytes:
 
 def record(node_id: int, *, leaving: bool = False) -> BrokerRecord:
     return BrokerRecord(node_id, "host", 9092, "host", 9093, f"r{node_id}", 1, clean=True, leaving=leaving)
+
+
+def _with(changes: Mapping[str, str], given: Mapping[str, str]) -> Mapping[str, str]:
+    return {**given, **changes}
 
 
 async def refused(work: Awaitable[object]) -> PenstockError:
@@ -737,7 +742,7 @@ def test_settings_that_keep_groups_stay() -> None:
         (broker,) = await cluster.start()
         topic = await broker.catalogue.internal_topic(OFFSETS_TOPIC)
         for changes in ({"cleanup.policy": "delete"}, {"flush": "os"}, {"min.insync.replicas": "1"}):
-            error = await refused(broker.catalogue.alter_topic(topic, changes.__or__))
+            error = await refused(broker.catalogue.alter_topic(topic, partial(_with, changes)))
             assert error.code is Code.NOT_ALLOWED
         error = await refused(broker.catalogue.create_topic(NewTopic("__transaction_state", settings={"flush": "os"})))
         assert error.code is Code.NOT_ALLOWED
