@@ -185,6 +185,12 @@ NIGHTLY = (
         after=_WARM,
         environment=_SPARK | {"KILLS": "3"},
     ),
+    _tests(
+        *("Spark: a million records", "tests/spark/pipelines/test_run.py", "-k", "many_records"),
+        budget_s=300,
+        after=_WARM,
+        environment=_SPARK | {"RECORDS": "1000000"},
+    ),
     _tests("Spark: a cold start", "-m", "slow", "tests/spark", budget_s=300, environment=_SPARK),
     _tests("Apache Kafka: real clients", "tests/conformance", budget_s=900, environment=_KAFKA),
     _tests(
@@ -193,7 +199,7 @@ NIGHTLY = (
         "tests/spark",
         budget_s=900,
         after=_WARM,
-        environment=_SPARK | _KAFKA | {"RECORDS": "1000000"},
+        environment=_SPARK | _KAFKA,
     ),
     _tests("Apache Kafka: kills", *_NOT_SLOW, "tests/cluster", budget_s=600, environment=_KAFKA, without=_OPERATIONS),
 )
