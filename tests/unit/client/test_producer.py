@@ -18,6 +18,7 @@ from penstock.protocols.kafka.messages import decode, encode, schema_of
 from penstock.records.build import build_batch
 
 DEADLINE_S = 30.0
+NOW_MS = int(time.time() * 1000)  # older records would go by retention while a slow test looks on
 TOO_LARGE, NOT_LEADER, OUT_OF_ORDER, DUPLICATE = 10, 6, 45, 46
 
 
@@ -191,7 +192,7 @@ def cluster(relay: Relay) -> Iterator[Cluster]:
 def records(*values: bytes, identity: tuple[int, int] = (-1, -1), sequence: int = -1) -> bytes:
     producer_id, epoch = identity
     return build_batch(
-        [(None, value, (), 1_700_000_000_000) for value in values],
+        [(None, value, (), NOW_MS) for value in values],
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,

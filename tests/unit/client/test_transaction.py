@@ -46,7 +46,7 @@ def write(
 ) -> None:
     """As one of several who share the lease: over connections of its own."""
     batch = build_batch(
-        [(None, value, (), 1_700_000_000_000)],
+        [(None, value, (), int(time.time() * 1000))],
         producer_id=lease.producer_id,
         producer_epoch=lease.epoch,
         base_sequence=sequence,
