@@ -17,7 +17,7 @@ class Budget:
 BUDGETS = (
     Budget("gone_unanswered", 160, 60, 100, 100),
     Budget("refused_batches", 160, 110, 100, 100),
-    Budget("answers_behind_a_fetch", 400, 60, 100, 100),
+    Budget("answers_behind_a_fetch", 400, 120, 100, 100),
     Budget("repeated_questions", 100, 60, 100, 100),
     Budget("endless_lists", 650, 100, 100, 100),
     Budget("unfinished_requests", 700, 60, 100, 100),

@@ -19,7 +19,7 @@ FLEXIBLE_FROM = 12
 IDS_FROM = 13
 ENDPOINTS_FROM = 16
 STATE_TAG_FROM = 15
-_MAX_PARTITIONS = 20_000
+MAX_PARTITIONS = 20_000
 
 _I16 = Struct(">h")
 _I32 = Struct(">i")
@@ -69,11 +69,11 @@ class Row(NamedTuple):
 class _Cursor:
     __slots__ = ("at", "data", "flexible", "room")
 
-    def __init__(self, data: memoryview, at: int, flexible: bool) -> None:
+    def __init__(self, data: memoryview, at: int, flexible: bool, room: int) -> None:
         self.data = data
         self.at = at
         self.flexible = flexible
-        self.room = _MAX_PARTITIONS
+        self.room = room
 
     def i32(self) -> int:
         value: int = _I32.unpack_from(self.data, self.at)[0]
@@ -93,7 +93,9 @@ class _Cursor:
             claimed = max(self.i32(), 0)
         self.room -= claimed
         if claimed > len(self.data) - self.at or self.room < 0:
-            raise PeerError(f"{claimed} elements claimed, {len(self.data) - self.at} bytes left")
+            raise PeerError(
+                f"{claimed} elements claimed, {len(self.data) - self.at} bytes left, {self.room + claimed} allowed"
+            )
         return claimed
 
     def topic(self, by_id: bool) -> TopicKey:
@@ -116,16 +118,16 @@ class _Cursor:
             self.at = skip_tags(self.data, self.at)
 
 
-def decode(frame: memoryview, position: int, version: int) -> FetchRequest:
-    """Raises `PeerError`."""
+def decode(frame: memoryview, position: int, version: int, most: int = MAX_PARTITIONS) -> FetchRequest:
+    """Raises `PeerError`, also for a request that names more than `most` topics and partitions."""
     try:
-        return _decode(frame, position, version)
+        return _decode(frame, position, version, min(most, MAX_PARTITIONS))
     except (StructError, IndexError):
         raise PeerError("a Fetch request ends too early") from None
 
 
-def _decode(frame: memoryview, position: int, version: int) -> FetchRequest:
-    cursor = _Cursor(frame, position, version >= FLEXIBLE_FROM)
+def _decode(frame: memoryview, position: int, version: int, most: int) -> FetchRequest:
+    cursor = _Cursor(frame, position, version >= FLEXIBLE_FROM, most)
     replica_id = replica_epoch = -1
     if version < STATE_TAG_FROM:
         replica_id = cursor.i32()

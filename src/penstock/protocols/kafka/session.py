@@ -19,6 +19,7 @@ from penstock.observe.stats import RequestStats
 from penstock.ports.clock import Clock
 from penstock.protocols.kafka import errors, fetch_codec, segment_codec
 from penstock.protocols.kafka.codec import decode_client_id, decode_head, encode_response_head, skip_client_id
+from penstock.protocols.kafka.fetch_sessions import MAX_ERRORS
 from penstock.protocols.kafka.handlers import (
     Api,
     Caller,
@@ -131,6 +132,7 @@ _LARGEST_SMALL_REQUEST = 2 << 20  # every request but Produce
 _BEFORE_LOGIN: tuple[ModuleType, ...] = (api_versions, sasl_handshake, sasl_authenticate)
 _LARGEST_BEFORE_LOGIN = 64 * 1024
 _LOGIN_S = 10.0
+_LARGE_FETCH = 32 * 1024
 _TOPIC_AUTHORIZATION_FAILED = 29
 PROTOCOL = "kafka"
 
@@ -208,7 +210,10 @@ class KafkaSession:
         self, frame: memoryview, position: int, version: int, correlation_id: int, answer: Answer
     ) -> None:
         start = skip_client_id(frame, position, flexible=version >= fetch_codec.FLEXIBLE_FROM)
-        request = fetch_codec.decode(frame, start, version)
+        most = fetch_codec.MAX_PARTITIONS
+        if len(frame) > _LARGE_FETCH and not self._is_broker:  # what is not here costs as much as what is
+            most = 2 * (self._context.engine.topics.partition_count + MAX_ERRORS)
+        request = fetch_codec.decode(frame, start, version, most)
         if request.replica_id >= 0 and not self._is_broker:
             body = fetch_codec.encode_refusal(request, version, _TOPIC_AUTHORIZATION_FAILED)  # as Kafka does
             self._send(fetch.API, version, correlation_id, body, answer)
@@ -253,7 +258,7 @@ class KafkaSession:
             # The address is written as Java writes one.
             callers = (Caller(decode_client_id(frame, position), f"/{host}", self._is_broker, self._login),)
         call = partial(handler, self._context, request, version, *callers)
-        if module.API.reads and not self._context.engine.turns.take():
+        if module.API.is_slow and not self._context.engine.turns.take():
             result: Fields | Coroutine[Any, Any, Fields] = self._in_turn(call)
         else:
             result = call()
@@ -262,23 +267,24 @@ class KafkaSession:
             return
         asked = cast(Coroutine[Any, Any, Fields], result)
         task = self._start(self._finish(asked, module.API, version, correlation_id, answer, stats, key, revision))
-        if module.API.reads and not self._is_broker:
-            self._read_on(task, asked)
+        if module.API.is_slow and not self._is_broker:
+            self._wait_for(task, asked, module.API)
 
     async def _in_turn(self, call: Callable[[], Fields | Coroutine[Any, Any, Fields]]) -> Fields:
         await self._context.engine.turns.next()
         result = call()
         return await result if isinstance(result, Coroutine) else result
 
-    def _read_on(self, task: "asyncio.Task[None]", asked: Coroutine[Any, Any, Fields]) -> None:
-        """Let nothing else be asked for until what is read here is read."""
+    def _wait_for(self, task: "asyncio.Task[None]", asked: Coroutine[Any, Any, Fields], api: Api) -> None:
+        """Let nothing else be asked for until this is answered."""
 
         def over(_: "asyncio.Task[None]") -> None:
             asked.close()  # it may have been cancelled before it began
             self._reading = None
             self._connection.free()
 
-        self._reading = task
+        if api.reads:
+            self._reading = task
         task.add_done_callback(over)
         self._connection.busy()
 

@@ -35,8 +35,9 @@ class Api:
     name: kio's name of its schema, and our metric label.
     oldest, newest: the versions served.
     told_caller: whether its handler is told who calls, as a fourth argument.
-    reads: whether it changes nothing and may take long. Such a request waits for its turn and ends with its connection,
-        which takes no further one meanwhile; the handler takes a turn (`engine.turns`) for every step.
+    slow: whether it may take long, if only because much is asked for. Such a request waits for its turn, and its
+        connection takes no further one meanwhile; the handler takes a turn (`engine.turns`) for every step.
+    reads: slow, and it changes nothing, so that it ends with its connection.
     """
 
     key: int
@@ -44,7 +45,12 @@ class Api:
     oldest: int
     newest: int
     told_caller: bool = False
+    slow: bool = False
     reads: bool = False
+
+    @property
+    def is_slow(self) -> bool:
+        return self.slow or self.reads
 
 
 class Caller(NamedTuple):

@@ -14,7 +14,7 @@ from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 from penstock.protocols.kafka.topic_fields import describe_topic
 
-API = Api(3, "metadata", 0, 13)
+API = Api(3, "metadata", 0, 13, slow=True)
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
