@@ -118,6 +118,8 @@ class ClusterNode:
         self._clean_incarnation: int | None = None
         self._secret = secret
         self._has_compared = False
+        self._strangers: dict[int, BrokerRecord] = {}
+        """Those that were told of."""
         self._check_secret = SecretCheck(
             secret,
             store,
@@ -271,13 +273,15 @@ class ClusterNode:
 
     def _tell_of_strangers(self) -> None:
         for broker_id, broker in self.image.strangers.items():
-            log_.limited("stranger").warning(
-                "a registered broker is given nothing",
-                node=broker_id,
-                incarnation=broker.incarnation,
-                at=f"{broker.internal_host}:{broker.internal_port}",
-                why=broker.why_strange,
-            )
+            if self._strangers.get(broker_id) != broker:
+                log_.warning(
+                    "a registered broker is given nothing",
+                    node=broker_id,
+                    incarnation=broker.incarnation,
+                    at=f"{broker.internal_host}:{broker.internal_port}",
+                    why=broker.why_strange,
+                )
+        self._strangers = dict(self.image.strangers)
 
     def _compare_secret(self) -> None:
         """The verifier was replaced while this broker runs: whoever has the old secret cannot go on."""
