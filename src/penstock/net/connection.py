@@ -195,8 +195,7 @@ class Connection:
                     self._pause()
                 elif not self._buffer.is_empty and self._clock.monotonic() - self.active_at > _LONGEST_TURN_S:
                     self._pause()
-                    self._resume_if_room()  # when others have had their turn
-                    break
+                    self._connections.soon(self._resume_if_room)  # when others have had their turn
             if not self._paused and (lacking := self._buffer.lacking):
                 self._take_room(lacking)
         except (PeerError, FrameError) as error:
@@ -214,9 +213,14 @@ class Connection:
 
     def _take_room(self, size: int) -> None:
         room = self._connections.room
-        if room.take(size):
-            self._buffer.taken_bytes += size
-            return
+        if not room.take(size):
+            self._connections.make_room()
+            if not room.take(size):
+                self._wait_for_room(size, room)
+                return
+        self._buffer.taken_bytes += size
+
+    def _wait_for_room(self, size: int, room: Room) -> None:
         self._pause()
         self._wants_room = size
         room.wait(size, self._granted, self._buffer.taken_bytes)
@@ -301,7 +305,7 @@ class Connection:
 
     def _resume_if_room(self) -> None:
         transport = self._transport
-        if transport is None or self._busy or self._wants_room:
+        if transport is None or not self._paused or self._busy or self._wants_room:
             return
         if max(transport.unsent, self._held_bytes) > self._limits.unsent_bytes:
             return
@@ -332,9 +336,10 @@ class Connection:
             log_.limited("peer").warning("closing connection", peer=self.peer, reason="peer does not read")
             self.abort()
             return
-        if self.frame_since >= 0 and not self._paused:
+        is_in_the_way = self._buffer.taken_bytes > 0 and self._connections.room.is_crowded
+        if self.frame_since >= 0 and (not self._paused or is_in_the_way):
             allowed = self._limits.frame_s + self._buffer.size / self._limits.slowest_bytes_s
-            if self._buffer.taken_bytes and self._connections.room.is_crowded:
+            if is_in_the_way:
                 allowed = self._limits.crowded_s + self._buffer.size / self._limits.crowded_bytes_s
             if now - self.frame_since > allowed:
                 log_.limited("peer").warning("closing connection", peer=self.peer, reason="request came too slowly")
@@ -345,6 +350,10 @@ class Connection:
             transport.close()
         elif quiet > self._limits.shrink_s:
             self._buffer.shrink()
+
+    def give_back(self) -> None:
+        """Let go of what is kept for the next large request."""
+        self._buffer.give_back()
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -413,6 +422,11 @@ class Connections:
         reason = f"{held_bytes} bytes of answers are not taken, and all connections together hold too many"
         log_.limited("held").warning("closing connection", peer=connection.peer, reason=reason)
         connection.abort()
+
+    def make_room(self) -> None:
+        """Somebody finds none: nobody keeps any for later."""
+        for connection in self._open:
+            connection.give_back()
 
     def sweep(self) -> None:
         now = self.clock.monotonic()

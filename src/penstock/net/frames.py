@@ -52,7 +52,18 @@ class FrameBuffer:
             return 0
         return max(4 + self._length(self._start) - _GROWN_BYTES - self.taken_bytes, 0)
 
-    def _give_back(self) -> None:
+    def give_back(self) -> None:
+        """Give what was taken back to the room, unless the frame under way needs it."""
+        have = self._end - self._start
+        needs = 4 + _LENGTH.unpack_from(self._buffer, self._start)[0] if have >= 4 else have
+        if self.taken_bytes and max(have, needs) <= _GROWN_BYTES:
+            rest = bytes(self._view[self._start : self._end])
+            self._take(_GROWN_BYTES)
+            self._view[: len(rest)] = rest
+            self._start, self._end = 0, len(rest)
+            self._give()
+
+    def _give(self) -> None:
         if self._room is not None and self.taken_bytes:
             taken, self.taken_bytes = self.taken_bytes, 0
             self._room.give(taken)
@@ -71,15 +82,16 @@ class FrameBuffer:
         if start == end:
             self._start = self._end = start = end = 0
         have = end - start
+        small = min(len(self._buffer), _GROWN_BYTES)  # what small frames fill: a large buffer is not for them to keep
         if have < 4:
-            if len(self._buffer) - start < SMALL_BYTES:
+            if small - start < SMALL_BYTES:
                 self._move(len(self._buffer))
-            return self._view[self._end :]
+            return self._view[self._end : small]
         need = 4 + self._length(start)
         if need <= SMALL_BYTES:
-            if len(self._buffer) - start < need:
+            if small - start < need:
                 self._move(len(self._buffer))
-            return self._view[self._end :]
+            return self._view[self._end : small]
         if start + need > len(self._buffer):
             self._move(max(need, len(self._buffer)))
         return self._view[self._end : self._start + need]
@@ -119,7 +131,7 @@ class FrameBuffer:
         size = len(self._buffer)
         if size > _KEPT_BYTES or (size > _GROWN_BYTES and self._room is not None and self._room.is_crowded):
             self._take(_GROWN_BYTES)
-            self._give_back()
+            self._give()
         elif self._full >= 2 and len(self._buffer) < _GROWN_BYTES:
             self._take(_GROWN_BYTES)
             self._full = 0
@@ -130,14 +142,14 @@ class FrameBuffer:
         if self._start == self._end and len(self._buffer) > SMALL_BYTES:
             self._take(SMALL_BYTES)
             self._start = self._end = self._full = 0
-            self._give_back()
+            self._give()
 
     def release(self) -> None:
         """Give everything back: nothing is received any more."""
         self._buffer = bytearray()
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
-        self._give_back()
+        self._give()
 
     def limit(self, largest: int) -> None:
         """Change the largest frame that is taken."""

@@ -500,3 +500,30 @@ def test_an_answer_for_nobody_is_let_go() -> None:
     for answer in bench.session.answers:
         answer.send((b"x",))
     assert (bench.transport.data, bench.connections.holders.held_bytes) == (b"", 0)
+
+
+def test_room_that_is_kept_for_later_goes_to_who_needs_it_now() -> None:
+    idle = WiredConnection(Limits(receive_bytes=10 << 20, in_flight=2))
+    paused, asking = idle.another(), idle.another()
+    for bench in (idle, paused):
+        bench.request(bytes(3 << 20))  # answered later; its buffer stays
+    paused.request(b"second")
+    paused.receive(b"\x00")  # and no further one is read, whose first byte is there
+    assert (paused.transport.reading, idle.connections.room.taken_bytes > 5 << 20) == (False, True)
+    asking.receive(large(8 << 20) + b"1")
+    assert asking.transport.reading
+    assert idle.connections.room.taken_bytes < 8 << 20
+
+
+def test_what_is_left_in_a_large_buffer_outlives_its_giving_back() -> None:
+    bench = WiredConnection(Limits(receive_bytes=10 << 20, in_flight=2))
+    bench.request(bytes(3 << 20), b"second")
+    bench.transport.reading = True  # what came in one piece with it
+    bench.receive(struct.pack(">i", 5) + b"thi")
+    bench.connection.give_back()
+    assert bench.connections.room.taken_bytes == 0
+    for answer in bench.session.answers:
+        answer.skip()
+    bench.run_soon()
+    bench.receive(b"rd")
+    assert bench.session.frames[1:] == [b"second", b"third"]

@@ -335,8 +335,8 @@ class Transactions:
     ) -> list[TransactionListing]:
         found: list[TransactionListing] = []
         for shard in self.shards:
-            machine = await shard.machine()
             await self._around.turns.next()  # a pattern over ten thousand ids takes a while
+            machine = await shard.machine()
             found += machine.list(self._around.clock.now_ms(), states, producer_ids, duration_ms, pattern)
         return found
 
