@@ -133,6 +133,7 @@ def test_a_single_brokers_directory_does_not_become_a_members_or_the_other_way_r
     assert "belongs to a broker on its own" in refusal.value.output
     assert directory_fingerprint(broker.data_dir) == before
     (broker.data_dir / "cluster").write_bytes(b"")
+    (broker.data_dir / "meta" / "metadata.db").rename(tmp_path / "metadata.db")
     with pytest.raises(BrokerExitedError) as refusal:
         broker.start()
     assert refusal.value.returncode == 2

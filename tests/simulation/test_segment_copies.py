@@ -138,9 +138,9 @@ def trial(function: Callable[[Trial], Coroutine[Any, Any, None]]) -> Callable[[i
 async def test_an_empty_disk_is_filled_by_copies(it: Trial) -> None:
     it.cluster.start(3)
     await it.until(lambda: it.isr() == {1, 2, 3})
-    assert it.copies() == 4
+    assert it.copies() == len(it.sealed(1)) >= 4
     assert it.segment_files(3).keys() == it.segment_files(1).keys()
-    assert it.cluster.lives[3].stats.copied_bytes < sum(map(len, it.segment_files(1).values())) + 4 * SEGMENT
+    assert it.cluster.lives[3].stats.copied_bytes < sum(map(len, it.segment_files(1).values())) + len(it.sealed(1)) * SEGMENT
     await it.check(1, 2, 3)
 
 
@@ -148,7 +148,7 @@ async def test_an_empty_disk_is_filled_by_copies(it: Trial) -> None:
 async def test_a_copy_leads_and_knows_what_it_is_sent_again(it: Trial) -> None:
     it.cluster.start(3)
     await it.until(lambda: it.isr() == {1, 2, 3})
-    assert it.copies() == 4
+    assert it.copies() == len(it.sealed(1)) >= 4
     for node_id in (1, 2):
         it.cluster.kill(node_id)
     await it.until(lambda: it.isr() == {3})

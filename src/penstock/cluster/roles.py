@@ -192,6 +192,20 @@ class Roles:
             with self._short_of_room():
                 async with self.lock_of(partition):
                     await self._mend(partition)
+        for partition in [*self._leaving]:
+            with self._short_of_room():
+                async with self.lock_of(partition):
+                    if self._me in partition.state.replicas:
+                        self._leaving.discard(partition)  # it has come back, with what was left of it
+                    else:
+                        await self._drop_if_safe(partition, partition.state)
+        for topic_id, index in sorted(self.set_aside):
+            topic = self._engine.topics.get_by_id(topic_id)
+            state = self._image.states.get(topic_id, {}).get(index)
+            if topic is None or state is None or index >= len(topic.partitions) or self._me not in state.isr:
+                continue
+            with self._short_of_room():
+                await self._drop_set_aside(topic.partitions[index])
         while self._giving:
             partition = self._giving.popitem()[0]
             async with self.lock_of(partition):
@@ -303,8 +317,6 @@ class Roles:
     async def _take_roles(self, moved: list[tuple[Partition, PartitionState]]) -> None:
         leading: list[tuple[Partition, PartitionState, Log]] = []
         for partition, state in moved:
-            if self._me in state.isr and (partition.topic_id, partition.index) in self.set_aside:
-                await self._drop_set_aside(partition)
             with self._short_of_room():
                 async with self.lock_of(partition):
                     log = await self._prepare(partition, state)

@@ -60,13 +60,14 @@ class DataDirectory:
             WrongSettings: it is the other kind's.
         """
         was_member = self._disk.exists(f"{self.path}/{MEMBER_FILE}")
-        if was_member and not is_member:
+        metadata = f"{self.metadata_path}/{METADATA_FILE}"
+        was_alone = self._disk.exists(metadata)
+        if was_member and not was_alone and not is_member:  # an earlier release let an empty one be both
             raise WrongSettings(
                 f"data directory {self.path} belongs to a broker of a cluster ({self.path}/{MEMBER_FILE} says which); "
                 "start it as that one (--cluster STORE, --node-id N), or choose another --data-dir"
             )
-        metadata = f"{self.metadata_path}/{METADATA_FILE}"
-        if is_member and not was_member and self._disk.exists(metadata):
+        if is_member and was_alone and not was_member:
             raise WrongSettings(
                 f"data directory {self.path} belongs to a broker on its own ({metadata}), and a cluster knows nothing "
                 "of its topics; start it without --cluster, or choose another --data-dir. If it never had a topic that "

@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ Run = Callable[..., Any]
 Fill = Callable[..., None]
 
 DAY_MS = 86_400_000
-LONG_AGO_MS = 1_600_000_000_000
+LONG_AGO_MS = (int(time.time()) - 6 * 86_400) * 1000  # and not so long that retention takes it while a test looks on
 
 
 @pytest.fixture

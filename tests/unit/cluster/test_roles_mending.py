@@ -204,3 +204,18 @@ def test_logs_with_later_epochs_than_an_older_store_lead_only_if_an_operator_say
             await trial.produce(99)
 
     play(restore, replace(SETTINGS, accept_older_store=accepted))
+
+
+@pytest.mark.parametrize(
+    ("operation", "code", "where"), [("rename", errno.ENOSPC, "logs/t/0"), ("open", errno.EMFILE, "partition.meta")]
+)
+def test_a_replica_that_has_moved_away_goes_when_the_shortage_is_over(operation: str, code: int, where: str) -> None:
+    async def check(trial: Trial) -> None:
+        disk, state = trial.cluster.disks[3], trial.state()
+        disk.fail(operation, code, path_contains=where)
+        key = keys.partition_key(trial.partition(3).topic_id, 0)
+        moved = replace(state, replicas=(1, 2), isr=(1, 2))
+        await trial.cluster.etcd.client("test").transact(put={key: moved.encode()})
+        await trial.until(lambda: not any(path.startswith(f"/{DIRECTORY}/") for path in disk.files()))
+
+    play(check)

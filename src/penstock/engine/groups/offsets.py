@@ -171,11 +171,11 @@ class Offsets:
 
     def delete_some(self, group_id: str, at_most: int) -> list[Entry]:
         """Forget so many of a group's offsets; nothing when nothing is left."""
-        return self.delete(group_id, list(islice(self._held(group_id), at_most)))
+        return self.delete(group_id, list(islice(dict.fromkeys(self._held(group_id)), at_most)))
 
     def delete_of_topic(self, group_id: str, topic: str, at_most: int) -> list[Entry]:
         """Forget so many of those a group has for one topic; nothing when nothing is left."""
-        held = (spot for spot in self._held(group_id) if spot[0] == topic)
+        held = dict.fromkeys(spot for spot in self._held(group_id) if spot[0] == topic)
         return self.delete(group_id, list(islice(held, at_most)))
 
     def committed_spots(self, group_id: str) -> list[Spot]:

@@ -34,7 +34,7 @@ from penstock.engine.transactions.requests import (
     TransactionLimits,
     TransactionListing,
 )
-from penstock.engine.transactions.transaction import ProducerIdentity, TopicPartition
+from penstock.engine.transactions.transaction import ProducerIdentity, State, TopicPartition
 from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
@@ -327,8 +327,18 @@ class Transactions:
         partition = self._topics.partition(topic, index)
         if topic in INTERNAL_TOPICS:
             raise PenstockError(Code.INVALID_TOPIC, f"topic {topic!r} is written by the broker only")
+        self._check_undecided(producer_id)
         appended = partition.append_abort(producer_id, producer_epoch)
         await _visibility([(partition, appended.last_offset)])
+
+    def _check_undecided(self, producer_id: int) -> None:
+        """Whether no coordinator here has told a producer that its transaction is committed, and writes that down yet."""
+        now = self._around.clock.now_ms()
+        for machine in [shard.loaded for shard in self.shards]:
+            for listing in machine.list(now, (State.PREPARE_COMMIT.shown,), (producer_id,)) if machine else ():
+                raise PenstockError(
+                    Code.NOT_ALLOWED, f"the transaction of {listing.transactional_id!r} is committed; its marker follows"
+                )
 
     async def list(
         self, states: Collection[str], producer_ids: Collection[int], duration_ms: int, pattern: str | None

@@ -86,7 +86,10 @@ def make_plan(
         if owner.problem is not None and owner.topic_id is None and owner.topic in ids:
             plan.steps.append(_owner_step(owner, ids[owner.topic]))
             handled.add(f"{owner.path}/{OWNER_NAME}")
-    ends = {owner.name: report.known_end(owner.topic, owner.topic_id, owner.partition) for owner in report.owners}
+    ends = {
+        owner.name: report.known_end(owner.topic, owner.topic_id or ids.get(owner.topic), owner.partition)
+        for owner in report.owners
+    }
     for partition in report.partitions:
         plan.steps += plan_partition(partition, now_ms, ends.get(partition.name))
     if recreate_missing and not catalogue.is_lost:

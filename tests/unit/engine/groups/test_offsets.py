@@ -132,6 +132,16 @@ def test_a_deleted_topic_is_forgotten_bit_by_bit() -> None:
     assert offsets.count("g") == 3 and _at(offsets, ("other", 0)) == 1
 
 
+def test_a_deleted_topic_takes_what_is_committed_and_pending_at_once() -> None:
+    offsets = Offsets()
+    spots = [("t", index) for index in range(6)]
+    offsets.commit("g", {spot: NewOffset(1, -1, "") for spot in spots[:4]}, 0)
+    offsets.commit("g", {spot: NewOffset(1, -1, "") for spot in spots[2:]}, 0, producer_id=7)
+    assert len(offsets.delete_of_topic("g", "t", 5)) == 5
+    assert len(offsets.delete_of_topic("g", "t", 5)) == 1
+    assert offsets.count("g") == 0
+
+
 def test_a_group_is_forgotten_bit_by_bit() -> None:
     offsets = Offsets()
     for partition in range(3):

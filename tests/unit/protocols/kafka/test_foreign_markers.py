@@ -14,6 +14,8 @@ from tests.unit.protocols.kafka.transactional_client import (
     run,
 )
 
+from penstock.engine.transactions.transactions import Transactions
+
 NOT_LEADER, BAD_TOPIC, NOT_ALLOWED, OLD_EPOCH, BAD_STATE = 6, 17, 44, 47, 48
 LARGEST_EPOCH = (1 << 31) - 1
 INTERNAL = ("__consumer_offsets", "__transaction_state")
@@ -109,6 +111,23 @@ def test_only_an_abort_of_the_epoch_that_is_open() -> None:
         assert await mark(client, producer.identity, index=1) == BAD_STATE
         assert ends(life) == before
         assert (await producers(client))[producer_id] == (epoch, 0, 0)
+
+    run(body)
+
+
+def test_what_is_committed_is_not_aborted_while_its_marker_is_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(life: Life, client: Client) -> None:
+        producer = Producer(client, 2)
+        await producer.init()
+        await producer.write(0, b"committed")
+        identity = producer.identity
+        monkeypatch.setattr(Transactions, "_write_all", lambda *_: None)
+        assert await producer.end(COMMIT) == OK
+        assert await mark(client, identity) == NOT_ALLOWED
+        monkeypatch.undo()
+        client = await life.restart()
+        assert await ended(client) == "CompleteCommit"
+        assert (await read(client)).values == [b"committed"]
 
     run(body)
 
