@@ -116,6 +116,7 @@ class SimulatedBroker:
             refuses=peers.refuses,
             fail=self._fail,
             secret=cluster.secrets.get(node_id),
+            recognises=peers.recognises,
             settings=cluster.settings,
         )
         self.engine.transactions.other_brokers = BrokerCalls(peers.to, self.node.is_gone)

@@ -17,7 +17,7 @@ import orjson
 
 from penstock.cluster import keys
 from penstock.cluster.image import BrokerRecord
-from penstock.errors import WrongSettings
+from penstock.errors import StartupError, WrongSettings
 from penstock.ports.clock import Clock
 from penstock.ports.metadata import Entry, MetadataConflict, MetadataStore
 from penstock.ports.randomness import Randomness
@@ -79,7 +79,7 @@ class SecretCheck:
         secret: of this broker; None: it goes by certificates alone.
         recognises: whether a broker takes this one for one of its cluster; None if that cannot be told now.
         accept_new: an operator's word that the cluster's secret is another one from now on.
-        patience_s: how long those that are registered, and cannot be asked, are waited for.
+        patience_s: who is registered for longer lives: leases of the dead have ended.
     """
 
     secret: ClusterSecret | None
@@ -93,7 +93,7 @@ class SecretCheck:
     patience_s: float = 6.0
 
     async def run(self) -> None:
-        """Raises `WrongSettings` with the way out, MetadataUnavailable."""
+        """Raises `StartupError` with the way out, `WrongSettings` if another try is of no use, MetadataUnavailable."""
         while True:
             entry = await self.store.get(keys.SECRET)
             if self._belongs(entry):
@@ -103,7 +103,7 @@ class SecretCheck:
             elif entry is None and await self.store.get(keys.FEATURES) is None:
                 await self._introduce()
             else:
-                raise self._wrong(entry)
+                raise self._unfit(entry)
             try:
                 await self._replace(entry)
             except MetadataConflict:
@@ -122,13 +122,16 @@ class SecretCheck:
         else:
             await self.store.transact(expect=expect, put={keys.SECRET: self.secret.make_verifier(self.randomness)})
 
-    def _wrong(self, entry: Entry | None) -> WrongSettings:
+    def _unfit(self, entry: Entry | None) -> WrongSettings:
         if self.secret is None:
             what = "prove themselves by a secret, and this one has none; give it theirs (--cluster-secret-file FILE)"
         elif entry is None:
             what = "prove themselves by certificates alone, and this one has a secret; take it from it"
         else:
             what = "have another cluster secret than this one; give it theirs (--cluster-secret-file FILE)"
+        return self._wrong(what)
+
+    def _wrong(self, what: str) -> WrongSettings:
         return WrongSettings(
             f"the brokers of the cluster in {self.store_name} {what}. To change that for the cluster, stop all "
             f"brokers, and start each of them as it shall be with {ACCEPT_NEW}"
@@ -142,17 +145,34 @@ class SecretCheck:
             )
 
     async def _introduce(self) -> None:
-        """Where no verifier is: brokers of an earlier release may be there, and they know who is of their cluster."""
+        """Where no verifier is: brokers of an earlier release may be there, and they know who is of their cluster.
+
+        Most of them decide. Without their word nothing is made: a verifier of a wrong secret would lock them all out.
+        """
         until = self.clock.monotonic() + self.patience_s
         while others := await self._others():
-            words = [await self.recognises(broker) for broker in others]
-            if True in words:
-                return
-            if False in words:
-                raise self._wrong(None)
-            if self.clock.monotonic() >= until:
-                return
+            is_last = self.clock.monotonic() >= until
+            words = await asyncio.gather(*(self.recognises(broker) for broker in others))
+            known, refused, silent = (words.count(word) for word in (True, False, None))
+            if abs(known - refused) > (0 if is_last else silent):  # those that are silent could not turn it
+                if known > refused:
+                    return
+                raise self._wrong("refuse this one, which has another cluster secret or certificate; give it theirs")
+            if is_last:
+                raise self._undecided(others, words)
             await asyncio.sleep(_RETRY_S)
+
+    def _undecided(self, others: list[BrokerRecord], words: list[bool | None]) -> StartupError:
+        said = {True: "takes it for one", False: "refuses it", None: "cannot be asked"}
+        told = "; ".join(
+            f"broker {broker.broker_id} at {broker.internal_host}:{broker.internal_port} {said[word]}"
+            for broker, word in zip(others, words, strict=True)
+        )
+        return StartupError(
+            f"whether this broker is of the cluster in {self.store_name} is for most of those that are registered "
+            f"there to say, and they do not: {told}. Let it reach them, or stop those that are not of the cluster, "
+            "and start it again"
+        )
 
     async def _others(self) -> list[BrokerRecord]:
         entries = (await self.store.snapshot(keys.BROKERS)).entries

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections.abc import Mapping
 from random import Random
 
 import orjson
@@ -10,7 +11,7 @@ import pytest
 from penstock.cluster import keys
 from penstock.cluster.image import BrokerRecord
 from penstock.cluster.secret import ClusterSecret, SecretCheck
-from penstock.errors import WrongSettings
+from penstock.errors import StartupError, WrongSettings
 from penstock.testing.memory_metadata import SimulatedEtcd
 from penstock.testing.virtual_clock import VirtualClock, run_virtual
 
@@ -20,10 +21,10 @@ OURS, THEIRS = ClusterSecret(b"o" * 32), ClusterSecret(b"t" * 32)
 class Store:
     """A store, and brokers that ask it whether they belong there."""
 
-    def __init__(self, *registered: int, recognises: bool | None = None) -> None:
+    def __init__(self, *registered: int, words: Mapping[int, bool | None] | None = None) -> None:
         self.etcd = SimulatedEtcd()
         self.client = self.etcd.client("test")
-        self.recognises = recognises
+        self.words = words or {}
         self.asked: list[int] = []
         self._registered = registered
 
@@ -35,7 +36,7 @@ class Store:
 
     async def _recognises(self, broker: BrokerRecord) -> bool | None:
         self.asked.append(broker.broker_id)
-        return self.recognises
+        return self.words.get(broker.broker_id)
 
     async def check(self, secret: ClusterSecret | None, node_id: int = 9, *, accept_new: bool = False) -> None:
         store = self.etcd.client(f"broker {node_id}")
@@ -100,30 +101,80 @@ def test_certificates_alone_leave_no_verifier() -> None:
     run_virtual(main, 1)
 
 
-@pytest.mark.parametrize(("word", "joins"), [(True, True), (False, False), (None, True)])
-def test_where_no_verifier_is_brokers_of_an_earlier_release_say_who_is_one_of_them(
-    word: bool | None, joins: bool
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ((True, True, True), None),
+        ((True, True, False), None),
+        ((True, True, None), None),
+        ((False, False, False), WrongSettings),
+        ((True, False, False), WrongSettings),
+    ],
+)
+def test_where_no_verifier_is_most_brokers_of_an_earlier_release_say_who_is_one_of_them(
+    words: tuple[bool | None, ...], error: type[StartupError] | None
 ) -> None:
     async def main() -> None:
-        store = await Store(1, 2, recognises=word).begin()
+        store = await Store(1, 2, 3, words=dict(enumerate(words, 1))).begin()
         began = asyncio.get_running_loop().time()
-        if joins:
-            await store.check(OURS, 3)
-            assert store.verifier is not None
+        if error is None:
+            await store.check(OURS, 4)
         else:
-            with pytest.raises(WrongSettings):
-                await store.check(OURS, 3)
-            assert store.verifier is None
+            with pytest.raises(error, match=r"etcd://e refuse this one"):
+                await store.check(OURS, 4)
+        assert (store.verifier is not None) is (error is None)
+        assert set(store.asked) == {1, 2, 3}
+        assert asyncio.get_running_loop().time() - began < 6.0
+
+    run_virtual(main, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ((None, None, None), StartupError),
+        ((True, False, None), StartupError),
+        ((False, None, None), WrongSettings),
+        ((True, None, None), None),
+    ],
+)
+def test_those_that_live_and_cannot_be_asked_are_waited_for_and_not_passed_over(
+    words: tuple[bool | None, ...], error: type[StartupError] | None
+) -> None:
+    """A broker of somebody else's, which reaches none of them, would lock them out by a verifier of its secret."""
+
+    async def main() -> None:
+        store = await Store(1, 2, 3, words=dict(enumerate(words, 1))).begin()
+        began = asyncio.get_running_loop().time()
+        if error is None:
+            await store.check(OURS, 4)
+        else:
+            with pytest.raises(error) as raised:
+                await store.check(OURS, 4)
+            assert type(raised.value) is error
+            assert "broker 3 at h:2 cannot be asked" in str(raised.value) or error is WrongSettings
+        assert (store.verifier is not None) is (error is None)
+        assert asyncio.get_running_loop().time() - began >= 6.0
+
+    run_virtual(main, 1)
+
+
+def test_brokers_of_an_earlier_release_that_died_are_waited_for_until_their_leases_end() -> None:
+    async def main() -> None:
+        store = await Store().begin()
+        await _registered(store, 1, lease_s=4)
+        await _registered(store, 2, lease_s=4)
+        await store.check(OURS, 3)
         assert set(store.asked) == {1, 2}
-        # Those that do not answer may be dead: they are waited for as long as their leases may hold.
-        assert (asyncio.get_running_loop().time() - began >= 6.0) is (word is None)
+        assert store.verifier is not None and OURS.fits(store.verifier)
+        assert store.etcd.state.get(keys.broker_key(1)) is None
 
     run_virtual(main, 1)
 
 
 def test_a_broker_asks_no_earlier_start_of_its_own() -> None:
     async def main() -> None:
-        store = await Store(3, recognises=False).begin()
+        store = await Store(3, words={3: False}).begin()
         await store.check(OURS, 3)
         assert store.asked == []
 
@@ -147,7 +198,8 @@ def test_a_secret_is_replaced_by_an_operators_word_when_nobody_with_the_old_one_
     run_virtual(main, 1)
 
 
-async def _registered(store: Store, broker_id: int) -> Store:
+async def _registered(store: Store, broker_id: int, lease_s: int = 60) -> Store:
     record = BrokerRecord(broker_id, "h", 1, "h", 2, None, 1, clean=True)
-    await store.client.transact(put={keys.broker_key(broker_id): record.encode()})
+    lease = await store.client.grant(lease_s)
+    await store.client.transact(put_leased={keys.broker_key(broker_id): record.encode()}, lease=lease)
     return store

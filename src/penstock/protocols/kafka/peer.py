@@ -348,6 +348,7 @@ class Peer:
             return PeerGone(text, stranger=True)
         if isinstance(error, ssl.SSLCertVerificationError):
             self._is_refused(f"its certificate is not of this cluster: {error.verify_message}")
+            return PeerGone(f"cannot connect to {self.name}: {error}", stranger=True)
         if isinstance(error, TimeoutError):
             return PeerGone(f"{self.name} could not be reached in {self._connect_timeout_s:g} s")
         return PeerGone(f"cannot connect to {self.name}: {error}", refused=refused)

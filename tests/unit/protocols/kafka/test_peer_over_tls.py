@@ -104,7 +104,8 @@ async def test_who_is_refused_for_its_certificate_or_refuses_the_others_knows(fi
         await ask(files, "", TlsFiles(theirs.certificate, theirs.key, files.authority), "", told, tries=4)
     assert [why for why in told if why and "this broker's certificate" in why] == told != []
     told.clear()
-    with pytest.raises(PeerGone):
+    with pytest.raises(PeerGone) as raised:
         await ask(files, "", theirs, "", told)
+    assert raised.value.stranger
     (why,) = told
     assert why is not None and why.startswith("its certificate is not of this cluster")
