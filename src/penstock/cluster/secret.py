@@ -138,11 +138,15 @@ class SecretCheck:
         )
 
     async def _be_alone(self) -> None:
-        if others := await self._others():
-            raise WrongSettings(
-                f"broker {others[0].broker_id} is registered, with the secret that is to be replaced: stop all "
-                f"brokers, then start each of them with the new one and {ACCEPT_NEW}"
-            )
+        """One that was killed is registered until its lease ends."""
+        until = self.clock.monotonic() + self.patience_s
+        while others := await self._others():
+            if self.clock.monotonic() >= until:
+                raise WrongSettings(
+                    f"broker {others[0].broker_id} is registered, with the secret that is to be replaced: stop all "
+                    f"brokers, then start each of them with the new one and {ACCEPT_NEW}"
+                )
+            await asyncio.sleep(_RETRY_S)
 
     async def _introduce(self) -> None:
         """Where no verifier is: brokers of an earlier release may be there, and they know who is of their cluster.

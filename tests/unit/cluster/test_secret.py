@@ -198,6 +198,17 @@ def test_a_secret_is_replaced_by_an_operators_word_when_nobody_with_the_old_one_
     run_virtual(main, 1)
 
 
+def test_a_broker_that_was_killed_does_not_keep_its_secret_longer_than_its_lease() -> None:
+    async def main() -> None:
+        store = await Store().begin()
+        await store.check(OURS)
+        await (await _registered(store, 1, lease_s=4)).check(THEIRS, 2, accept_new=True)
+        assert store.verifier is not None and THEIRS.fits(store.verifier)
+        assert store.etcd.state.get(keys.broker_key(1)) is None
+
+    run_virtual(main, 1)
+
+
 async def _registered(store: Store, broker_id: int, lease_s: int = 60) -> Store:
     record = BrokerRecord(broker_id, "h", 1, "h", 2, None, 1, clean=True)
     lease = await store.client.grant(lease_s)
