@@ -35,7 +35,7 @@ _UNANSWERED: Final = 3
 that is not taken looks like that."""
 
 
-def _nobody(refusal: str | None) -> None:
+def _nobody(*_: object) -> None:
     return None
 
 
@@ -181,6 +181,7 @@ class Peer:
         timeout_s: how long a request may take, unless it says otherwise.
         connect_timeout_s: for a connection with all its handshakes.
         told: hears why one of the two does not take the other for a broker of its cluster, and None when both do.
+        closed: hears that this was closed, after which nothing is told.
     """
 
     def __init__(
@@ -196,6 +197,7 @@ class Peer:
         timeout_s: float = 30.0,
         connect_timeout_s: float = 5.0,
         told: Callable[[str | None], None] = _nobody,
+        closed: Callable[[], object] = _nobody,
     ) -> None:
         self._network = network
         self._host = host
@@ -212,6 +214,7 @@ class Peer:
         self._not_before = 0.0
         self._closed = False
         self._told = told
+        self._told_closed = closed
         self._refusal: str | None = ""  # neither refused nor let in yet
         self._unanswered = 0
         self.refusals = 0
@@ -277,6 +280,7 @@ class Peer:
             self._connecting.cancel()
         if self._link is not None:
             self._link.fail("was given up by this broker")
+        self._told_closed()
 
     # --- connecting
 
@@ -327,12 +331,12 @@ class Peer:
 
     def _is_let_in(self) -> None:
         self._unanswered = 0
-        if self._refusal is not None:
+        if self._refusal is not None and not self._closed:
             self._refusal = None
             self._told(None)
 
     def _is_refused(self, why: str) -> None:
-        if self._refusal != why:
+        if self._refusal != why and not self._closed:
             self._refusal = why
             self._told(why)
 

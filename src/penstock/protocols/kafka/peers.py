@@ -23,6 +23,11 @@ class _Known(NamedTuple):
     peer: Peer
 
 
+class _Word(NamedTuple):
+    broker: BrokerRecord
+    refusal: str | None
+
+
 class Peers:
     """Args:
     find: a broker that is there now, by its id.
@@ -48,8 +53,8 @@ class Peers:
         self._identity = identity
         self._tls = tls
         self._known: dict[int, _Known] = {}
-        self._words: dict[int, tuple[int, str | None]] = {}
-        """By broker: its incarnation, and why it or this broker does not take the other for one of its cluster."""
+        self._words: dict[Peer, _Word] = {}
+        """Of each that is open: why its broker or this one does not take the other for one of its cluster."""
 
     def to(self, broker_id: int) -> Peer | None:
         """The connection for requests now and then; None if there is no such broker."""
@@ -69,19 +74,26 @@ class Peers:
         return BrokerSource(self._connect(broker), self._connect(broker), self._node_id, self._incarnation)
 
     def words(self) -> dict[int, str | None]:
-        """Of each broker that is there and was asked: why it refuses this one or this one it; None if neither does."""
-        found = {}
-        for broker_id, (incarnation, refusal) in self._words.items():
-            broker = self._find(broker_id)
-            if broker is not None and broker.incarnation == incarnation:
-                found[broker_id] = refusal
-        return found
+        """Of each broker that is there and was asked: why it refuses this one or this one it; None if neither does.
+
+        One that lets this broker in at any connection does not refuse it.
+        """
+        found: dict[int, str | None] = {}
+        let_in = set()
+        for peer, (asked, refusal) in self._words.items():
+            broker_id, broker = asked.broker_id, self._find(asked.broker_id)
+            if broker is None or broker.incarnation != asked.incarnation:
+                continue
+            found[broker_id] = refusal or found.get(broker_id)
+            if refusal is None and peer.is_connected:
+                let_in.add(broker_id)
+        return {broker_id: None if broker_id in let_in else refusal for broker_id, refusal in found.items()}
 
     def _connect(self, broker: BrokerRecord) -> Peer:
         def told(refusal: str | None) -> None:
-            self._words[broker.broker_id] = broker.incarnation, refusal
+            self._words[peer] = _Word(broker, refusal)
 
-        return Peer(
+        peer = Peer(
             self._network,
             broker.internal_host,
             broker.internal_port,
@@ -90,7 +102,9 @@ class Peers:
             tls=self._tls,
             client_id=f"broker-{self._node_id}",
             told=told,
+            closed=lambda: self._words.pop(peer, None),
         )
+        return peer
 
     async def recognises(self, broker: BrokerRecord) -> bool | None:
         """Whether a broker takes this one for one of its cluster; None if that cannot be told now."""

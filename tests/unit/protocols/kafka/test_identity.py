@@ -10,13 +10,14 @@ import pytest
 from tests.doors.kafka import LIMITS, Client, Door, fetch_values, open_door
 from tests.doors.kio_values import entity_of, plain, read
 
-from penstock.cluster.image import Image
+from penstock.cluster.image import BrokerRecord, Image
 from penstock.cluster.replication.source import Position
 from penstock.net.connection import Connections
 from penstock.protocols.kafka import replica_fetch_codec
 from penstock.protocols.kafka.handlers import list_groups, write_txn_markers
 from penstock.protocols.kafka.identity import MECHANISM, Identity, Login, NotProven
 from penstock.protocols.kafka.peer import Peer, PeerGone
+from penstock.protocols.kafka.peers import Peers
 from penstock.protocols.kafka.session import KafkaSession
 from penstock.testing.memory_network import MemoryTransport
 from penstock.testing.virtual_clock import run_virtual
@@ -240,6 +241,37 @@ def test_both_know_of_a_refusal_until_it_is_over() -> None:
         await peer_of(door, name="broker-2", told=told.append).call(list_groups.API, 4, {})
         assert told[4:] == [None, None]
         assert door.context.refused_logins == {}
+
+    with_cluster(body)
+
+
+def test_a_refusal_goes_with_the_connection_it_was_met_at() -> None:
+    async def body(door: Door) -> None:
+        record = BrokerRecord(1, "broker", 1, "broker", INTERNAL, None, 1, clean=True)
+        peers = Peers(
+            door.network.of("other"), door.clock, 2, lambda _: record, lambda: 1, identity=Identity(SECRET, "broker-2")
+        )
+        ours, door.context.identity = door.context.identity, Identity(OTHER_SECRET, "broker 1")
+        refused, known, another = peers._connect(record), peers.to(1), peers._connect(record)
+        assert known is not None
+        for peer in (refused, another):
+            with pytest.raises(PeerGone):
+                await peer.connect()
+        assert list(peers.words()) == [1] and peers.words()[1] is not None
+        door.context.identity = ours
+        await known.connect()
+        assert peers.words() == {1: None}, "although others have not asked again"
+        door.network.cut("other")
+        async with asyncio.timeout(60):
+            while known.is_connected:  # noqa: ASYNC110 - polling is free in virtual time
+                await asyncio.sleep(0.001)
+        assert peers.words()[1] is not None, "it was let in once, and has no connection"
+        refused.close()
+        assert peers.words()[1] is not None
+        another.close()
+        assert peers.words() == {1: None}
+        known.close()
+        assert peers.words() == {}
 
     with_cluster(body)
 
