@@ -189,8 +189,11 @@ class ClusterMember:
             raise StartupError(f"cannot listen on {host}:{port} for brokers: {error.strerror or error}") from error
 
     def not_ready(self) -> list[str]:
-        """That no other broker takes this one for one of the cluster: it could serve nothing."""
-        return list(loneliness(self._peers.words())) if self._peers is not None else []
+        """That no other broker takes this one for one of the cluster, and that it can serve nothing."""
+        if self.node is None or self._peers is None or self._context is None:
+            return []
+        is_admitted = self.node.image.is_live(self._config.node.id)
+        return list(loneliness(self._peers.words(), self._context.engine, is_admitted=is_admitted))
 
     def refusals(self) -> list[str]:
         """Brokers that are not taken for ones of the cluster, here or by others."""

@@ -5,12 +5,14 @@ one more. What they say is for people: it names the thing, and the error that sa
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.engine.engine import Engine
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.cluster.image import Image
@@ -69,15 +71,28 @@ def coordinator_troubles(engine: Engine) -> Iterator[str]:
             yield f"{shards.topic} cannot be made: {shards.refusal}"
 
 
-def loneliness(words: Mapping[int, str | None]) -> Iterator[str]:
-    """That no other broker takes this one for one of its cluster, so that it can serve nothing.
+def loneliness(words: Mapping[int, str | None], engine: Engine, *, is_admitted: bool) -> Iterator[str]:
+    """That no other broker takes this one for one of its cluster, and that it can serve nothing.
+
+    One that still acknowledges what it leads is well: those that do not work with it may be the ones to blame.
 
     Args:
         words: of each other broker that was asked: why the two do not work together; None if they do.
     """
-    if None not in words.values():
-        for broker_id, why in sorted(words.items()):
-            yield f"no other broker works with this one; broker {broker_id}: {why}"
+    if not words or None in words.values() or (is_admitted and _acknowledges(engine)):
+        return
+    for broker_id, why in sorted(words.items()):
+        yield f"no other broker works with this one; broker {broker_id}: {why}"
+
+
+def _acknowledges(engine: Engine) -> bool:
+    """Whether this broker leads a partition in which writes are safe."""
+    for partition in (partition for topic in engine.topics for partition in topic.partitions):
+        if partition.led is not None and partition.offline is None:
+            with suppress(PenstockError):
+                partition.check_in_sync()
+                return True
+    return False
 
 
 def cluster_troubles(me: int, image: "Image", words: Mapping[int, str | None], refused: Iterable[int]) -> Iterator[str]:

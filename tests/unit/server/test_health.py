@@ -90,13 +90,32 @@ async def test_an_internal_topic_that_cannot_be_made_is_told_until_it_is() -> No
         assert list(coordinator_troubles(engine)) == []
 
 
-def test_a_broker_that_nobody_works_with_is_not_ready() -> None:
-    assert list(loneliness({})) == []
-    assert list(loneliness({2: None, 3: "no"})) == []
-    assert list(loneliness({3: "no", 2: "never"})) == [
-        "no other broker works with this one; broker 2: never",
-        "no other broker works with this one; broker 3: no",
-    ]
+@virtual
+async def test_a_broker_that_nobody_works_with_is_not_ready_unless_it_can_acknowledge_what_it_leads() -> None:
+    async with running(_broker()) as broker:
+
+        def lonely(words: dict[int, str | None], *, is_admitted: bool = True) -> list[str]:
+            return list(loneliness(words, broker.engine, is_admitted=is_admitted))
+
+        alone = [
+            "no other broker works with this one; broker 2: never",
+            "no other broker works with this one; broker 3: no",
+        ]
+        assert lonely({}) == []
+        assert lonely({2: None, 3: "no"}) == []
+        assert lonely({3: "no", 2: "never"}) == alone, "it leads nothing"
+        topic = await broker.engine.create_topic("t", 2)
+        assert lonely({3: "no", 2: "never"}) == []
+        assert lonely({3: "no", 2: "never"}, is_admitted=False) == alone
+        topic.partitions[0].is_cut_off = True
+        assert lonely({3: "no", 2: "never"}) == []
+        leadership = topic.partitions[1]._leadership
+        assert leadership is not None
+        leadership.enough = False
+        assert lonely({3: "no", 2: "never"}) == alone
+        leadership.enough = True
+        topic.partitions[1].led = None
+        assert lonely({3: "no", 2: "never"}) == alone, "another broker leads"
 
 
 def test_who_is_refused_is_named_by_both_sides() -> None:
