@@ -120,8 +120,8 @@ PLANTED_OPERATIONS: dict[str, Planted] = {
 
 # Not found by eighty seeds with damaged disks. Probably because the leader takes the replica for in sync only until it
 # fetches from its new beginning, a moment later, and would have to die just then.
-# tests/unit/cluster/test_roles_mending.py looks at the epoch itself, and at who has resigned before it is made anew: who
-# did not is found by no seed either, as its leader would have to die while it is.
+# tests/unit/cluster/test_roles_mending.py looks at the epoch itself, and at who has resigned before it is made anew:
+# who did not is found by no seed either, as its leader would have to die while it is.
 UNSEEN = {
     "mended_without_resigning": Planted(
         "a damaged replica is made anew while it counts as in sync", _instead(Roles, "_mend", _mend_without_resigning)

@@ -140,7 +140,10 @@ async def test_an_empty_disk_is_filled_by_copies(it: Trial) -> None:
     await it.until(lambda: it.isr() == {1, 2, 3})
     assert it.copies() == len(it.sealed(1)) >= 4
     assert it.segment_files(3).keys() == it.segment_files(1).keys()
-    assert it.cluster.lives[3].stats.copied_bytes < sum(map(len, it.segment_files(1).values())) + len(it.sealed(1)) * SEGMENT
+    assert (
+        it.cluster.lives[3].stats.copied_bytes
+        < sum(map(len, it.segment_files(1).values())) + len(it.sealed(1)) * SEGMENT
+    )
     await it.check(1, 2, 3)
 
 

@@ -332,12 +332,13 @@ class Transactions:
         await _visibility([(partition, appended.last_offset)])
 
     def _check_undecided(self, producer_id: int) -> None:
-        """Whether no coordinator here has told a producer that its transaction is committed, and writes that down yet."""
+        """Whether no coordinator here has told the producer that its transaction is committed. Raises PenstockError."""
         now = self._around.clock.now_ms()
         for machine in [shard.loaded for shard in self.shards]:
             for listing in machine.list(now, (State.PREPARE_COMMIT.shown,), (producer_id,)) if machine else ():
                 raise PenstockError(
-                    Code.NOT_ALLOWED, f"the transaction of {listing.transactional_id!r} is committed; its marker follows"
+                    Code.NOT_ALLOWED,
+                    f"the transaction of {listing.transactional_id!r} is committed; its marker follows",
                 )
 
     async def list(
