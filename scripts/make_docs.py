@@ -125,6 +125,7 @@ def kafka() -> str:
         "- `message.timestamp.type=LogAppendTime` stamps batches with the broker's time.",
         "- An unclean start begins a new leader epoch, so that a consumer notices records a power cut took back",
         "  (`flush=os` or `interval` only).",
+        "- DescribeConfigs tells once what one request asks for again; Kafka tells it each time.",
         "- `max.message.bytes` is 10 MiB by default (Kafka: 1 MiB).",
         "",
         "## What large requests cost others",
