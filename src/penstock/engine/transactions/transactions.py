@@ -327,15 +327,22 @@ class Transactions:
         partition = self._topics.partition(topic, index)
         if topic in INTERNAL_TOPICS:
             raise PenstockError(Code.INVALID_TOPIC, f"topic {topic!r} is written by the broker only")
-        self._check_undecided(producer_id)
+        self._check_undecided(partition, producer_id)
         appended = partition.append_abort(producer_id, producer_epoch)
         await _visibility([(partition, appended.last_offset)])
 
-    def _check_undecided(self, producer_id: int) -> None:
-        """Whether no coordinator here has told the producer that its transaction is committed. Raises PenstockError."""
-        now = self._around.clock.now_ms()
-        for machine in [shard.loaded for shard in self.shards]:
-            for listing in machine.list(now, (State.PREPARE_COMMIT.shown,), (producer_id,)) if machine else ():
+    def _check_undecided(self, partition: Partition, producer_id: int) -> None:
+        """Whether no coordinator here has committed the transaction and will say so in the partition, as it may there.
+
+        Raises:
+            PenstockError: NOT_ALLOWED.
+        """
+        known = partition.leading().state.producers.get(producer_id)
+        for shard in self.shards:
+            if shard.loaded is None or (known is not None and known.coordinator_epoch > shard.partition.leader_epoch):
+                continue  # its markers are refused: this is the way out
+            now = self._around.clock.now_ms()
+            for listing in shard.loaded.list(now, (State.PREPARE_COMMIT.shown,), (producer_id,)):
                 raise PenstockError(
                     Code.NOT_ALLOWED,
                     f"the transaction of {listing.transactional_id!r} is committed; its marker follows",
