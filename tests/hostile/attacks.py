@@ -55,6 +55,11 @@ def framed(api: str, version: int, values: dict[str, Any]) -> bytes:
     return struct.pack(">i", len(frame)) + frame
 
 
+async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> bytes:
+    writer.write(request)
+    return await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
+
+
 def parked_fetch(max_wait_ms: int) -> bytes:
     return framed("fetch", 12, fetch_values({TOPIC: {0: 0}}, max_wait=max_wait_ms, min_bytes=1 << 30))
 
@@ -85,9 +90,7 @@ async def refused_batches(attacker: Attacker) -> None:
     async def strike() -> None:
         reader, writer = await attacker.connect()
         for _ in range(20):
-            writer.write(request)
-            size = struct.unpack(">i", await reader.readexactly(4))[0]
-            await reader.readexactly(size)
+            await answered(reader, writer, request)
         writer.close()
 
     await attacker.times(2, strike)
@@ -170,16 +173,12 @@ async def large_sessions(attacker: Attacker) -> None:
 
     async def strike() -> None:
         reader, writer = await attacker.connect()
-        writer.write(first)
-        size = struct.unpack(">i", await reader.readexactly(4))[0]
-        answer = await reader.readexactly(size)
+        answer = await answered(reader, writer, first)
         session_id = struct.unpack_from(">i", answer, 11)[0]
         for epoch in range(1, 200):
             if not attacker.goes_on:
                 break
-            writer.write(framed("fetch", 12, fetch_values({}, session=(session_id, epoch))))
-            size = struct.unpack(">i", await reader.readexactly(4))[0]
-            await reader.readexactly(size)
+            await answered(reader, writer, framed("fetch", 12, fetch_values({}, session=(session_id, epoch))))
         writer.transport.abort()
 
     await attacker.times(8, strike)
@@ -194,9 +193,7 @@ async def forged_counts(attacker: Attacker) -> None:
     async def strike() -> None:
         reader, writer = await attacker.connect()
         for _ in range(100):
-            writer.write(request)
-            size = struct.unpack(">i", await reader.readexactly(4))[0]
-            await reader.readexactly(size)
+            await answered(reader, writer, request)
         writer.close()
 
     await attacker.times(4, strike)

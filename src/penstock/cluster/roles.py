@@ -82,7 +82,7 @@ class Roles:
         self._followed: dict[Partition, Following] = {}
         self._reported: dict[Partition, End] = {}
         self._damaged: dict[Partition, None] = {}
-        self._leaving: set[Partition] = set()
+        self._leaving: dict[Partition, None] = {}  # in their order, so that a run can be repeated
         """Replicas that are none any more, and whose files are to go."""
         self._giving: dict[Partition, None] = {}
         self._given_at: dict[Partition, float] = {}
@@ -196,7 +196,7 @@ class Roles:
             with self._short_of_room():
                 async with self.lock_of(partition):
                     if self._me in partition.state.replicas:
-                        self._leaving.discard(partition)  # it has come back, with what was left of it
+                        self._leaving.pop(partition, None)  # it has come back, with what was left of it
                     else:
                         await self._drop_if_safe(partition, partition.state)
         for topic_id, index in sorted(self.set_aside):
@@ -541,9 +541,9 @@ class Roles:
         await self._engine.replicas.close(partition, gone)
         partition.hold_nothing()
         self._damaged.pop(partition, None)
-        self._leaving.add(partition)  # until it is done: a shortage may be in the way
+        self._leaving[partition] = None  # until it is done: a shortage may be in the way
         await self._disk.run(self._directory.remove_partition, partition.topic, partition.topic_id, partition.index)
-        self._leaving.discard(partition)
+        self._leaving.pop(partition, None)
         await self._engine.replicas.empty_removed()
         log_.info("removes a replica that has moved away", partition=partition.name, to=list(state.replicas))
         if (partition.topic_id, partition.index) in self.set_aside:
@@ -621,7 +621,7 @@ class Roles:
                 self._reported.pop(partition, None)
                 self._given_at.pop(partition, None)
                 self._raised.discard(partition)
-                self._leaving.discard(partition)
+                self._leaving.pop(partition, None)
             await self._engine.groups.topic_deleted(topic.name)
 
     async def _remove(self, topic_id: UUID, deleted: DeletedTopic) -> None:
