@@ -38,7 +38,8 @@ setup: $(DEV) ## everything: all extras, system packages, Java jars for tests; p
 	@scripts/timed "etcd" scripts/etcd
 	@scripts/timed "helm" scripts/helm
 
-check: $(DEV) ## lint, format, types, import contracts
+check: $(DEV) ## lint, format, types, import contracts, one sentence on each line of Markdown
+	@$(BIN)/python scripts/sentences.py
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
 	@$(BIN)/mypy
@@ -94,7 +95,7 @@ chaos-spark: setup ## an exactly-once query whose driver and workers are killed 
 	@KILLS=$${KILLS:-20} $(BIN)/python -m pytest -q -s --timeout 7200 tests/chaos_spark
 
 docs: $(DEV) ## renew the reference pages made from the code
-	@$(BIN)/python scripts/make_docs.py
+	@$(BIN)/python -m scripts.make_docs
 
 lock: $(BIN)/uv ## renew the locked requirements from pyproject.toml
 	@$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/base.txt

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from scripts.sentences import mended
+
 from bench.cluster_acks import EVERY_S
 from bench.cluster_gaps import PARTITIONS, PAUSE_S, STEADY_S, Kind
 from bench.cluster_throughput import IDLE_S, ROWS, WARM_PASSES
@@ -176,7 +178,7 @@ which two must have a record before it is acknowledged. [benchmarks.md](benchmar
 def save(result: Result, docs: Path = DOCS) -> None:
     """Write the page."""
     docs.mkdir(parents=True, exist_ok=True)
-    (docs / PAGE).write_text(page(result))
+    (docs / PAGE).write_text(mended(page(result)))
 
 
 def main() -> None:

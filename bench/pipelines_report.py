@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from scripts.sentences import mended
+
 from bench.figures import Result, figures, ratios, short, spread
 from bench.pipelines_driver import PACE_S, RATE
 from bench.pipelines_queries import (
@@ -275,7 +277,7 @@ medians over the rounds with their range; a ratio is the median of the rounds' o
 def save(result: Result, docs: Path = DOCS) -> None:
     """Write the page."""
     docs.mkdir(parents=True, exist_ok=True)
-    (docs / PAGE).write_text(page(result))
+    (docs / PAGE).write_text(mended(page(result)))
 
 
 def main() -> None:

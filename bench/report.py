@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from scripts.sentences import mended
+
 from bench import plots
 from bench.cells import PACE_PARTITIONS
 from bench.compaction import COPIES
@@ -171,7 +173,7 @@ def combine(results: Sequence[Result]) -> Result:
 def save(result: Result, docs: Path = DOCS) -> None:
     """Write the page and its plots."""
     docs.mkdir(parents=True, exist_ok=True)
-    (docs / PAGE).write_text(page(result))
+    (docs / PAGE).write_text(mended(page(result)))
     plots.save_all(result, docs / "images")
 
 

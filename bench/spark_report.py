@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from scripts.sentences import mended
+
 from bench.figures import Result, figures, ratios, short, spread
 from bench.report import DOCS
 from bench.report import RESULTS as ALL_RESULTS
@@ -204,7 +206,7 @@ over the connector. [spark.md](spark.md) is the guide.
 def save(result: Result, docs: Path = DOCS) -> None:
     """Write the page."""
     docs.mkdir(parents=True, exist_ok=True)
-    (docs / PAGE).write_text(page(result))
+    (docs / PAGE).write_text(mended(page(result)))
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
+from scripts.sentences import mended
 
 from penstock.cluster.broker_settings import THROTTLE, TOPIC_DEFAULTS
 from penstock.cluster.image import CORDON
@@ -303,6 +304,11 @@ PAGES = {
     "metrics.md": metrics,
 }
 
+
+def made(name: str) -> str:
+    return mended(PAGES[name]())
+
+
 if __name__ == "__main__":
-    for name, make in PAGES.items():
-        (DOCS / name).write_text(make())
+    for name in PAGES:
+        (DOCS / name).write_text(made(name))

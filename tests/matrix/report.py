@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from scripts.sentences import mended
+
 from .cells import CELLS, GROUPS
 from .run import Result
 
@@ -88,7 +90,7 @@ def _kept(result: Result) -> dict[str, Any]:
 
 def write() -> Path:
     runs, soaks = ([json.loads(path.read_text()) for path in sorted(each.glob("*.json"))] for each in (RESULTS, SOAKS))
-    PAGE.write_text(page(runs) + "".join(soak_section(run) for run in soaks[-1:]))
+    PAGE.write_text(mended(page(runs) + "".join(soak_section(run) for run in soaks[-1:])))
     return PAGE
 
 

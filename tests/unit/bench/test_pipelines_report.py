@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from bench import pipelines_report
 from bench.pipelines_queries import SINKS, WAYS
+from scripts.sentences import mended
 
 
 def result(*rounds: dict[str, float], row: str = "copy") -> dict[str, Any]:
@@ -74,4 +75,4 @@ def test_page_is_written_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "argv", ["pipelines_report", str(source)])
     monkeypatch.setattr(pipelines_report.save, "__defaults__", (tmp_path,))
     pipelines_report.main()
-    assert (tmp_path / "benchmarks-pipelines.md").read_text() == pipelines_report.page(found)
+    assert (tmp_path / "benchmarks-pipelines.md").read_text() == mended(pipelines_report.page(found))

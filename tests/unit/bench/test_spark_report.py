@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from bench import spark_report
 from bench.spark_queries import GROUPS, READS, STREAMS, WRITES
+from scripts.sentences import mended
 
 
 def result(*rounds: dict[str, float], row: str = "read-100") -> dict[str, Any]:
@@ -90,4 +91,4 @@ def test_page_is_written_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "argv", ["spark_report", str(source)])
     monkeypatch.setattr(spark_report.save, "__defaults__", (tmp_path,))
     spark_report.main()
-    assert (tmp_path / "benchmarks-spark.md").read_text() == spark_report.page(found)
+    assert (tmp_path / "benchmarks-spark.md").read_text() == mended(spark_report.page(found))
