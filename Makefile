@@ -51,7 +51,7 @@ quick: setup ## for every edit: lint, types, unit tests, properties (ARGS)
 test: setup ## everything that guards main; prints what each part took (ARGS='--only "unit: cli"')
 	@$(BIN)/python -m tests.runner test $(ARGS)
 
-nightly: setup ## what is long, within three hours: all faults, a soak, an upgrade, Apache Kafka live; writes docs/nightly.md
+nightly: setup ## what is long, within three hours: a fifth of all faults, a soak, an upgrade, Apache Kafka live; writes docs/nightly.md
 	@$(BIN)/python -m tests.runner nightly $(ARGS)
 
 golden: setup ## ask Apache Kafka again what tests have kept of its answers
