@@ -18,7 +18,7 @@ _FENCE = re.compile(r"\s*(```|~~~)")
 _ITEM = re.compile(r"(\s*(?:[-*+]|\d+\.)\s+)(?=\S)")
 _ALONE = re.compile(r"\s*$|\s*[|<>#]|\s*[-*_]{3,}\s*$|\s{4,}\S|\[[^\]]+\]: ")
 """A line that is neither the beginning nor the rest of a paragraph."""
-_END = re.compile(r"[.!?][*_\"”')\]]*\s+(?=[*_\"“'(\[]*[`A-Z0-9])")
+_END = re.compile(r"[.!?][*_\"”')\]]*\s+(?=[*_\"“'(\[]*[`A-Z0-9]|\[)")
 _NO_END = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|approx|No)\.$|^\*{1,2}[^*]+$")
 """An abbreviation, or marked words that head what follows them."""
 
@@ -78,7 +78,8 @@ def _inside(before: str) -> bool:
     return any(plain.count(opening) > plain.count(closing) for opening, closing in ("()", "[]"))
 
 
-def _pages() -> Iterator[Path]:
+def pages() -> Iterator[Path]:
+    """Every Markdown file of the repository."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "*.md"]
     told = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=True)  # noqa: S603 - git itself
     return (_ROOT / name for name in told.stdout.split() if (_ROOT / name).exists())
@@ -89,7 +90,7 @@ def main() -> int:
     parser.add_argument("--mend", action="store_true", help="write the files as they should be")
     arguments = parser.parse_args()
     wrong = 0
-    for path in _pages():
+    for path in pages():
         text = path.read_text()
         better = mended(text)
         if better == text:

@@ -10,6 +10,7 @@ BROKEN = {
     "**Head.** What follows it.\nMore.": "**Head.** What follows it.\nMore.",
     "Is it (it is. Really) so? `It` is. 5 are.": "Is it (it is. Really) so?\n`It` is.\n5 are.",
     "Some, e.g. Kafka, `a. B` and 4.3 stay. This not.": "Some, e.g. Kafka, `a. B` and 4.3 stay.\nThis not.",
+    "One page. [another](b.md) has it.": "One page.\n[another](b.md) has it.",
     "Text\n```\nA. B\nC\n```\nmore.": "Text\n```\nA. B\nC\n```\nmore.",
 }
 AS_THEY_ARE = [
