@@ -5,11 +5,6 @@ written, and transactions whose end is not in a sealed segment, are the broker's
 not by files: compaction may have replaced those when a task comes to read them, and what it then finds is what the
 broker would send it.
 
-    segments.py             what can be read from files, and reading it
-    segment_directory.py    whether it is a data directory, whose, and whether a broker uses it
-    segment_chain.py        which files hold which offsets, opened together while they may be replaced
-    segment_batches.py      the batches in a file, checked
-
 Nothing is written, and no lock is held. All functions block.
 """
 
