@@ -8,7 +8,7 @@ CACHE := .cache
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run quick test nightly golden setup check bench bench-spark bench-pipelines bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs lock clean
+.PHONY: help run cluster quick test nightly golden setup check bench bench-spark bench-pipelines bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ $(DEV): requirements/dev.txt $(BASE)
 
 run: $(BASE) ## start a broker on its embedded default (data in ./data)
 	@exec $(BIN)/penstock serve $(ARGS)
+
+cluster: $(DEV) ## start three brokers with an etcd each, to try a cluster (data in ./data-cluster, Kafka on 19091 to 19093)
+	@exec scripts/cluster
 
 setup: $(DEV) ## everything: all extras, system packages, Java jars for tests; prints what each step took
 	@scripts/timed "system packages" scripts/system-packages
