@@ -65,6 +65,8 @@ class Run:
         self._moved_s = time.monotonic()
         self._committed = -1
         self.kills: dict[str, Counter[str]] = {name: Counter() for name in (*sinks, RUN)}
+        self.met: Counter[str] = Counter()
+        """Strikes at the moment they were meant for, not at any."""
         self.repeats: Counter[str] = Counter()
         """Micro-batches that a sink had when a driver died, and that Spark gave the next one again."""
         self.complaints: list[str] = []
@@ -222,6 +224,7 @@ class Run:
         while not look() - before and self._committed < until:
             self._tend(feeding=True)
             time.sleep(_LOOK_EVERY_S)
+        self.met[strike.sink] += bool(look() - before)
         if strike.delay_s:
             time.sleep(strike.delay_s)  # not waiting for anything: the moment is what the seed chooses
 

@@ -23,7 +23,7 @@ class Topic:
 
     def __init__(self, bootstrap: str, pipeline: str) -> None:
         self._bootstrap = bootstrap
-        self._writer = f"penstock-pipeline-{pipeline}-{self.name}"
+        self._writer = f"penstock-pipeline/{pipeline}/sink/{self.name}"
         self._seen: dict[str, set[str]] = {"claim": set(), "done": set(), "seal": set(), "mark": set()}
         self._follower = _follow(bootstrap, _MARKS)
 

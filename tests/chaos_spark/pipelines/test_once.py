@@ -36,3 +36,5 @@ def test_every_sink_has_each_record_once(sinks: Sequence[str], tmp_path: Path) -
         wrong += run.miscounted() + run.complaints
         assert not wrong, f"seed {SEED}:\n" + "\n".join(wrong)
         assert sum(each.total() for each in run.kills.values()) == len(strikes)
+        # One who looks for something that never comes would strike at any moment, and find less.
+        assert all(run.met[each.sink] for each in strikes), f"met {dict(run.met)} of {run.kills}"
