@@ -221,10 +221,10 @@ class Run:
         look = self._looks[strike.sink][strike.phase]
         before, until = look(), self._committed + _MISSED
         # Some moments are short: a busy machine may miss them for ever.
-        while not look() - before and self._committed < until:
+        while not (met := look() - before) and self._committed < until:
             self._tend(feeding=True)
             time.sleep(_LOOK_EVERY_S)
-        self.met[strike.sink] += bool(look() - before)
+        self.met[strike.sink] += bool(met)
         if strike.delay_s:
             time.sleep(strike.delay_s)  # not waiting for anything: the moment is what the seed chooses
 
