@@ -32,10 +32,10 @@ all the while, does something to it at a moment a seed chooses, heals it, waits 
 everything and judges:
 
 - nothing acknowledged is lost, twice, moved, or out of order; nothing a reader was given has vanished;
-- whoever acknowledged a record led in the epoch that wrote it (every broker is written to directly all the time, also
-  one that leads no more), and no epoch had two leaders;
+- the broker that acknowledged a record led in the epoch that wrote it (the load writes to every broker directly all
+  the time, also to one that leads no more), and no epoch had two leaders;
 - all replicas hold the same bytes in the end, read from their files;
-- nobody ended but those whom the fault ends, and where it ends somebody (a sync that fails), they did end;
+- no broker ended but those that the fault ends, and where it ends one (a sync that fails), it did end;
 - where writes are promised to go on during the fault, they did: *goes on* says for which partitions, and the *longest
   gap* is the longest time one of them was without an acknowledgement, detection of the fault included. Where nothing
   is promised it is that of any partition until all were written to again. The *gap after* is counted from the healing.
