@@ -390,6 +390,47 @@ def test_a_worker_that_is_killed_costs_nothing(
     assert sorted(row["id"] for row in memory.rows()) == list(range(50))
 
 
+def test_issues_are_counted_although_a_task_died(
+    pipeline: Pipeline, memory: Memory, publisher: Publisher, new_topic: Callable[..., str]
+) -> None:
+    """A task of the shuffle that counts them; it must be run again, not only asked again."""
+    orders, once = new_topic("orders"), pipeline.folder / "died"
+    publisher.send(orders, [order(each) for each in range(20)])
+    (pipeline.folder / "steps.py").write_text(
+        f"""
+import os
+
+def dies_once(batches):
+    for batch in batches:
+        try:
+            os.close(os.open({str(once)!r}, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            yield batch
+        else:
+            os._exit(1)
+
+def copied(orders):
+    return orders.mapInArrow(dies_once, orders.schema)
+"""
+    )
+    pipeline.write(
+        """
+        name: counted-again
+        patience: 30s
+        $source
+        steps:
+          copied: {python: "steps.py:copied", expect: {small: {that: id < 15, otherwise: drop}}}
+        sinks: {here: {memory: here, from: copied}}
+        """,
+        orders=orders,
+    )
+    status = pipeline.run()
+    assert once.exists()
+    assert sorted(row["id"] for row in memory.rows()) == list(range(15))
+    assert status.steps["copied"].failed == {"small": 5}
+    assert status.restarts == 0
+
+
 def test_stop_lets_the_batch_at_work_end(
     pipeline: Pipeline, memory: Memory, publisher: Publisher, new_topic: Callable[..., str]
 ) -> None:

@@ -170,7 +170,8 @@ class BatchWriter:
     def _write_issues(self, evaluation: Evaluation, identity: BatchId, counters: totals.Counters) -> None:
         issues = evaluation.issues(self._inspected)
         assert issues is not None
-        found = self._patiently("", issues.groupBy("node", "broken").count().collect)
+        # A frame made anew for each try: one whose shuffle has failed fails again without being run.
+        found = self._patiently("", lambda: issues.groupBy("node", "broken").count().collect())
         failed: Counter[tuple[str, str]] = Counter()
         dead = 0
         for row in found:
