@@ -22,6 +22,8 @@ $(BIN)/uv: | $(VENV)/bin/python
 
 $(BASE): requirements/base.txt pyproject.toml | $(BIN)/uv
 	@VIRTUAL_ENV=$(VENV) scripts/timed "what Penstock needs" $(BIN)/uv pip install -q --require-hashes -r requirements/base.txt
+	@# The package was called like the command once; removed first, as both have that program.
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip uninstall -q penstock
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --no-deps -e .
 	@touch $@
 

@@ -28,7 +28,7 @@ def facts(data_directory: Path) -> dict[str, Any]:
         "filesystem": filesystem(data_directory),
         "python": platform.python_version(),
         "java": _first_line("java", "-version"),
-        "penstock": _version("penstock"),
+        "penstock": _version("penstock-mq"),
         "kafka": f"{jars().name.removeprefix('kafka-')}, heap {KAFKA_HEAP}",
         "librdkafka": _first_line("pkg-config", "--modversion", "rdkafka"),
     }

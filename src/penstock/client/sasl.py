@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from penstock.client.errors import ClientError, Refused, check
+from penstock.extras import install_line
 
 if TYPE_CHECKING:
     from penstock.protocols.kafka.messages import Message
@@ -71,7 +72,7 @@ def _load_scramp(mechanism: str) -> ModuleType:
     try:
         return importlib.import_module("scramp")
     except ImportError:
-        raise ClientError(f"{mechanism} needs the package scramp: pip install 'penstock[spark]'") from None
+        raise ClientError(f"{mechanism} needs the package scramp: {install_line('spark')}") from None
 
 
 def parse_sasl(properties: Mapping[str, str]) -> Sasl:

@@ -1,6 +1,6 @@
 """Data pipelines on Spark: sources → steps → sinks, each micro-batch once. Above `spark`, below `cli`.
 
-`pip install 'penstock[pipelines]'`; pyspark and the sinks' client libraries are imported where they are used.
+`pip install 'penstock-mq[pipelines]'`; pyspark and the sinks' client libraries are imported where they are used.
 
 model.py  what a pipeline is       keys.py  a key of its file     errors.py  what can go wrong
 spec/     YAML and Python → model  sinks/   where rows go         run/       a pipeline at work

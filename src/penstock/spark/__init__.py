@@ -1,6 +1,6 @@
 """Spark reads and writes topics. Talks to brokers over the network, but `segments` reads a data directory's files.
 
-Only this room imports pyspark, pyarrow and numpy (the extra `penstock[spark]`), and nothing but `penstock.cli.spark`
+Only this room imports pyspark, pyarrow and numpy (the extra `penstock-mq[spark]`), and nothing but `penstock.cli.spark`
 imports it.
 
 source.py  the front: `format("penstock")`

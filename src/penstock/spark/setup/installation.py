@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.extras import install_line
 from penstock.spark.errors import SourceError
 
 OLDEST_JAVA = 17
@@ -17,7 +18,7 @@ GET_JAVA = (
     "Install one, on Debian or Ubuntu with 'apt-get install openjdk-17-jre-headless' (or default-jre-headless), and "
     "name it with JAVA_HOME if it is not on the PATH; in a checkout 'make setup' installs it where root allows"
 )
-GET_PYSPARK = "install it with: pip install 'penstock[spark]'"
+GET_PYSPARK = f"install it with: {install_line('spark')}"
 
 
 class SetupError(SourceError):

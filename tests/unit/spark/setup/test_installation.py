@@ -72,5 +72,5 @@ def test_spark_home(tmp_path: Path) -> None:
 
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    with pytest.raises(SetupError, match=r"pyspark is not installed; .*pip install 'penstock\[spark\]'"):
+    with pytest.raises(SetupError, match=r"pyspark is not installed; .*pip install 'penstock-mq\[spark\]'"):
         find_pyspark({})

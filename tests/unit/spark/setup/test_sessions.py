@@ -123,5 +123,5 @@ def test_launching_leaves_the_environment_as_it_was(
 
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    with pytest.raises(SetupError, match=r"pip install 'penstock\[spark\]'"):
+    with pytest.raises(SetupError, match=r"pip install 'penstock-mq\[spark\]'"):
         session()
