@@ -131,7 +131,11 @@ async def _serve(make_broker: "Callable[[], Broker]", config: Config, stats: Sta
         _say(error)
         _leave(EXIT_REFUSED if isinstance(error, WrongSettings) else EXIT_FAILED)
     except Exception as error:  # noqa: BLE001 - the last place that can still say why
-        log.critical("broker could not start", error=error)
+        if isinstance(error, OSError) and error.filename:
+            logs.flush()
+            _say(StartupError(f"cannot start: {error.filename}: {error.strerror}"))
+        else:
+            log.critical("broker could not start", error=error)
         _leave(EXIT_FAILED)
 
     monitor = StallMonitor(stats, loop)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import orjson
 
 from penstock.cluster.watcher import OlderStore
-from penstock.errors import StartupError
+from penstock.errors import StartupError, WrongSettings
 from penstock.observe.logs import get_logger
 from penstock.ports.disk import Disk, is_shortage
 from penstock.storage import checked_file
@@ -55,7 +55,8 @@ class MemberFile:
         """The lowest revision the store may be at: 0 if there is no file yet, or an operator accepts an older one.
 
         Raises:
-            StartupError: the file is damaged, or the directory is another broker's.
+            StartupError: the file is damaged.
+            WrongSettings: the directory is another broker's.
         """
         try:
             payload = await self._disk.run(checked_file.load, self._disk, self.path, KIND, FORMAT_VERSION)
@@ -69,7 +70,7 @@ class MemberFile:
                 "and that store is no old copy, remove this one file and start again"
             ) from error
         if fields["node"] != self._node_id:
-            raise StartupError(
+            raise WrongSettings(
                 f"{self.path}: the data directory belongs to node {fields['node']}, this is node {self._node_id}; "
                 f"start it as node {fields['node']}, or choose another --data-dir"
             )
@@ -80,11 +81,12 @@ class MemberFile:
         """Note that the directory is this cluster's, whose store is at a revision. After `load`.
 
         Raises:
-            StartupError: the directory is another cluster's, or the store is an old copy.
+            WrongSettings: the directory is another cluster's.
+            OlderStore: the store is an old copy.
             OSError: the note could not be saved.
         """
         if self._cluster_id not in ("", cluster_id):
-            raise StartupError(
+            raise WrongSettings(
                 f"{self.path}: the data directory belongs to cluster {self._cluster_id}, but {self._store_name} is "
                 f"that of cluster {cluster_id}; point the broker to its own store, or choose another --data-dir"
             )

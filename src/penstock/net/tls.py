@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from penstock.errors import StartupError
+from penstock import obstacles
+from penstock.errors import WrongSettings
 
 _CIPHERS_OF_1_2: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # those of 1.3 are all right
 _OPTIONS: Final = ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -26,7 +27,7 @@ class TlsFiles:
     authority: str | None = None
 
     def make_server_context(self) -> ssl.SSLContext:
-        """For a listener. With an authority, clients need a certificate of it. Raises `StartupError`."""
+        """For a listener. With an authority, clients need a certificate of it. Raises `WrongSettings`."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._prepare(context)
         if self.authority is not None:
@@ -34,7 +35,7 @@ class TlsFiles:
         return context
 
     def make_client_context(self) -> ssl.SSLContext:
-        """For connections we make; the server's certificate has to name its host. Raises `StartupError`."""
+        """For connections we make; the server's certificate has to name its host. Raises `WrongSettings`."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._prepare(context)
         if self.authority is None:
@@ -53,26 +54,26 @@ class TlsFiles:
         except ssl.SSLError as error:
             told = f"the certificate {self.certificate} and the private key {self.key} cannot be used"
             hint = "; the key is not the one of the certificate" if "mismatch" in _reason(error) else ""
-            raise StartupError(f"{told}: {_reason(error)}{hint}") from None
+            raise WrongSettings(f"{told}: {_reason(error)}{hint}") from None
         if self.authority is not None:
             _check_pem(self.authority, "certificate authority", "CERTIFICATE")
             try:
                 context.load_verify_locations(cafile=self.authority)
             except ssl.SSLError as error:
                 told = f"the certificate authority {self.authority} cannot be used"
-                raise StartupError(f"{told}: {_reason(error)}") from None
+                raise WrongSettings(f"{told}: {_reason(error)}") from None
 
 
 def _check_pem(path: str, what: str, kind: str) -> None:
     try:
         text = Path(path).read_bytes()
     except OSError as error:
-        raise StartupError(f"the {what} {path} cannot be read: {error.strerror or error}") from None
+        raise obstacles.refusal(f"cannot read the {what} {obstacles.tell_path(error, 'file')}", error) from None
     if f"{kind}-----".encode() not in text:
-        raise StartupError(f"the {what} {path} has no '-----BEGIN {kind}-----': only PEM can be read")
+        raise WrongSettings(f"the {what} {path} has no '-----BEGIN {kind}-----': only PEM can be read")
     if kind == "PRIVATE KEY" and b"ENCRYPTED" in text:
         way_out = f"'openssl pkey -in {path} -out PLAIN.pem' makes one without"
-        raise StartupError(f"the {what} {path} has a password and cannot be read; {way_out}")
+        raise WrongSettings(f"the {what} {path} has a password and cannot be read; {way_out}")
 
 
 def _reason(error: ssl.SSLError) -> str:

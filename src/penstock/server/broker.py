@@ -5,6 +5,7 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from penstock import obstacles
 from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.engine import Engine
 from penstock.engine.groups.classic_requests import GroupLimits
@@ -12,7 +13,7 @@ from penstock.engine.groups.consumer_requests import ConsumerLimits
 from penstock.engine.groups.groups import GroupSettings
 from penstock.engine.topic_config import check_settings
 from penstock.engine.transactions.requests import TransactionLimits
-from penstock.errors import Code, PenstockError, StartupError
+from penstock.errors import Code, PenstockError, StartupError, WrongSettings
 from penstock.net.connection import Connection, Connections, Limits
 from penstock.net.tcp import TcpNetwork
 from penstock.observe.logs import Logger, get_logger
@@ -30,6 +31,7 @@ from penstock.server.config import Groups as GroupConfig
 from penstock.server.descriptors import descriptors_allowed, share_out
 from penstock.server.health import Health, coordinator_troubles, partition_troubles
 from penstock.server.http import HttpDoor, create_app
+from penstock.server.listening import cannot_listen
 from penstock.server.survey import Survey
 from penstock.server.system_clock import SystemClock
 from penstock.storage.compaction.process import CompactionProcess
@@ -99,11 +101,17 @@ class Broker:
 
     async def start(self) -> None:
         """Recover, then listen. Raises `StartupError` with the way out."""
+        try:
+            await self._start()
+        except (PenstockError, OSError) as error:
+            raise self._refusal(error) from error
+
+    async def _start(self) -> None:
         config = self._config
         try:
             check_settings(config.defaults.topic)
         except PenstockError as error:
-            raise StartupError(f"defaults.topic: {error}") from error
+            raise WrongSettings(f"defaults.topic: {error}") from error
         await self._disk.run(lambda: self._directory.check_owner(is_member=bool(config.cluster.store)))
         await self._disk.run(self._directory.open)
         exposition = Exposition(self.stats, self.gauges)
@@ -148,14 +156,11 @@ class Broker:
             segment_files=self._descriptors.segment_files,
         )
         context = self._make_context(self._engine)
-        try:
-            if self._member is not None:
-                await self._member.join(self._engine, self._store, context, lambda: self._listen(context))
-            else:
-                await self._engine.start()
-                await self._listen(context)
-        except (PenstockError, OSError) as error:
-            raise self._no_room(error) from error
+        if self._member is not None:
+            await self._member.join(self._engine, self._store, context, lambda: self._listen(context))
+        else:
+            await self._engine.start()
+            await self._listen(context)
         self._recovered = True
         if self._member is not None:
             await self._member.until_admitted()
@@ -163,8 +168,10 @@ class Broker:
         loop = asyncio.get_running_loop()
         self._running = [loop.create_task(self._sweep()), loop.create_task(self._survey.run())]
 
-    def _no_room(self, error: PenstockError | OSError) -> BaseException:
-        """A start that only lacks space or descriptors says so in one line; any other error stays what it is."""
+    def _refusal(self, error: PenstockError | OSError) -> BaseException:
+        """A start that only lacks space, descriptors or rights says so in one line; other errors stay what they are."""
+        if isinstance(error, PermissionError):
+            return WrongSettings(f"cannot recover {self._directory.path}: {obstacles.tell_path(error, '--data-dir')}")
         full = error.code is Code.STORAGE_FULL if isinstance(error, PenstockError) else is_shortage(error)
         if not full:
             return error
@@ -204,6 +211,13 @@ class Broker:
             receive_bytes=config.limits.max_receive_bytes,
             answer_bytes=config.limits.max_answer_bytes,
         )
+        loop = asyncio.get_running_loop()
+        self._connections = Connections(limits, self.stats, self._clock, make_session, loop.call_soon)
+        host, port = config.listeners.kafka
+        try:
+            self._kafka = await self._network.listen(host, port, self._connections.accept)
+        except OSError as error:
+            raise cannot_listen("kafka", host, port, error) from error
         if limits.connections < config.limits.max_connections:
             self._log.info(
                 "descriptors are too few for limits.max_connections; raise their limit, or lower the setting",
@@ -211,13 +225,6 @@ class Broker:
                 max_connections=config.limits.max_connections,
                 connections=limits.connections,
             )
-        loop = asyncio.get_running_loop()
-        self._connections = Connections(limits, self.stats, self._clock, make_session, loop.call_soon)
-        host, port = config.listeners.kafka
-        try:
-            self._kafka = await self._network.listen(host, port, self._connections.accept)
-        except OSError as error:
-            raise StartupError(f"cannot listen on {host}:{port} for Kafka: {error.strerror or error}") from error
         bound = Address(*self._kafka.address)
         advertised = config.listeners.advertised_kafka or bound
         context.host, context.port = advertised

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
+from penstock import obstacles
 from penstock.cluster.image import BrokerRecord
 from penstock.cluster.metadata.etcd import EtcdStore, Tls
 from penstock.cluster.metadata.etcd_member import EtcdMember, directory_in, parse_members, url_of
@@ -15,7 +16,8 @@ from penstock.cluster.secret import ClusterSecret
 from penstock.cluster.term import ControllerSettings
 from penstock.engine.engine import Engine
 from penstock.engine.producer_ids import ProducerIds
-from penstock.errors import StartupError
+from penstock.errors import WrongSettings
+from penstock.extras import install_line
 from penstock.net.connection import Connection, Connections, Limits
 from penstock.net.tcp import TcpNetwork
 from penstock.net.tls import TlsFiles
@@ -32,6 +34,7 @@ from penstock.protocols.kafka.session import KafkaSession
 from penstock.server.cluster_gauges import cluster_gauges
 from penstock.server.config import EMBEDDED_STORE, ENV_SECRET, Address, Cluster, Config
 from penstock.server.health import cluster_troubles, loneliness
+from penstock.server.listening import cannot_listen
 from penstock.storage.data_directory import DataDirectory
 
 log_ = get_logger("cluster")
@@ -186,7 +189,7 @@ class ClusterMember:
         try:
             self._listener = await self._network.listen(host, port, self._connections.accept, tls=tls)
         except OSError as error:
-            raise StartupError(f"cannot listen on {host}:{port} for brokers: {error.strerror or error}") from error
+            raise cannot_listen("internal", host, port, error) from error
 
     def not_ready(self) -> list[str]:
         """That no other broker takes this one for one of the cluster, and that it can serve nothing."""
@@ -259,27 +262,29 @@ def _identity(config: Config, *, needed: bool) -> Identity | None:
     if not secret:
         if not needed:
             return None
-        raise StartupError(
+        raise WrongSettings(
             "brokers of a cluster prove themselves to each other, and nothing says how: give all of them the same "
             f"secret (--cluster-secret-file FILE, or {ENV_SECRET}), or certificates (cluster.tls_ca, tls_cert, tls_key)"
         )
     if len(secret) < _SHORTEST_SECRET:
         where = str(file) if file is not None else ENV_SECRET
-        raise StartupError(
+        raise WrongSettings(
             f"the cluster secret in {where} has {len(secret)} characters; use {_SHORTEST_SECRET} or more, such as "
             "`openssl rand -hex 24` makes"
         )
     try:
         return Identity(secret, broker_name(config.node.id))
     except ImportError as error:
-        raise StartupError(f"{error}. Install what a cluster needs with pip install 'penstock[cluster]'") from error
+        raise WrongSettings(f"{error}. Install what a cluster needs with {install_line('cluster')}") from error
 
 
 def _read_secret(path: Path) -> str:
     try:
         return path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartupError(f"cannot read {path}: {error}") from error
+    except OSError as error:
+        raise obstacles.refusal(f"cannot read {obstacles.tell_path(error, 'file')}", error) from error
+    except UnicodeDecodeError as error:
+        raise WrongSettings(f"cannot read {path}: it is no text; choose another file") from error
 
 
 def _text(path: Path | None) -> str:

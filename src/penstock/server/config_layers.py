@@ -42,7 +42,7 @@ def read_file(path: Path, env: Mapping[str, str], problems: list[ConfigError] | 
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from None
+        raise ConfigError(f"config file {path} cannot be read: {error.strerror}; choose another --config") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"config file {path} is not UTF-8 text (byte {error.start})") from None
     tree = _read_yaml(text, source)

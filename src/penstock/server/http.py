@@ -27,6 +27,7 @@ from penstock.errors import StartupError
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import Stats
 from penstock.server.health import Health
+from penstock.server.listening import cannot_listen
 
 MAX_CONNECTIONS = 512
 MAX_PIPELINED = 32  # requests of one connection that wait for the answer to an earlier one
@@ -285,17 +286,14 @@ class HttpDoor:
             family, kind, protocol, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
             sock = socket.socket(family, kind, protocol)
         except OSError as error:
-            raise StartupError(f"listeners.http = {host}:{port} cannot be used: {error.strerror or error}") from None
+            raise cannot_listen("http", host, port, error) from None
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(address)
             sock.setblocking(False)
         except OSError as error:
             sock.close()
-            raise StartupError(
-                f"listeners.http = {host}:{port} cannot be bound: {error.strerror or error}. "
-                "Stop what uses it, or choose another port (--http HOST:PORT)"
-            ) from None
+            raise cannot_listen("http", host, port, error) from None
         return sock
 
     def _ended(self, task: asyncio.Task[None]) -> None:

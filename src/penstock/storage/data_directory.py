@@ -18,6 +18,7 @@ from uuid import UUID
 
 import orjson
 
+from penstock import obstacles
 from penstock.errors import StartupError, WrongSettings
 from penstock.ports.disk import DirectoryLock, Disk
 from penstock.storage import checked_file
@@ -75,7 +76,18 @@ class DataDirectory:
             )
 
     def open(self) -> None:
-        """Take the directory. Raises `StartupError` if it is in use or from a later release."""
+        """Take the directory.
+
+        Raises:
+            StartupError: it is in use, or from a later release.
+            WrongSettings: no directory can be there, or it is not for this user.
+        """
+        try:
+            self._take()
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _take(self) -> None:
         self._disk.make_dirs(f"{self.path}/logs/{_REMOVED}")  # now: on a full disk deleting a topic needs it
         try:
             self._lock = self._disk.lock(f"{self.path}/.lock")
@@ -95,6 +107,13 @@ class DataDirectory:
             raise StartupError(
                 f"{error}; if the rest of the directory is sound, remove this one file and start again"
             ) from error
+
+    def _unusable(self, error: OSError) -> Exception:
+        if isinstance(error, FileExistsError):
+            return WrongSettings(f"data directory {self.path}: {error.filename} is a file; choose another --data-dir")
+        if obstacles.is_lasting(error):
+            return WrongSettings(f"data directory {self.path}: {obstacles.tell_path(error, '--data-dir')}")
+        return error
 
     def release(self) -> None:
         if self._lock is not None:

@@ -11,7 +11,7 @@ import types
 
 from penstock.cli import serve
 from penstock.cli.main import main
-from penstock.errors import StartupError
+from penstock.errors import StartupError, WrongSettings
 
 
 class Broker:
@@ -28,6 +28,10 @@ class Broker:
         behaviour = BEHAVIOUR
         if behaviour == "refuse":
             raise StartupError("data_dir = x is locked\nby process 7")
+        if behaviour == "misconfigured":
+            raise WrongSettings("listeners.kafka = 127.0.0.1:1 cannot be used")
+        if behaviour == "disk-fails":
+            raise OSError(5, "Input/output error", "/data/logs")
         if behaviour == "bug":
             raise RuntimeError("a bug in start")
         if behaviour == "slow-start":

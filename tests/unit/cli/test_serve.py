@@ -199,6 +199,20 @@ def test_a_refused_start_is_one_line(start: Start) -> None:
     assert run.lines.empty()
 
 
+@pytest.mark.parametrize(
+    ("behaviour", "code", "told"),
+    [
+        ("misconfigured", 2, "penstock: listeners.kafka = 127.0.0.1:1 cannot be used"),
+        ("disk-fails", 1, "penstock: cannot start: /data/logs: Input/output error"),
+    ],
+)
+def test_what_keeps_it_from_starting_is_one_line(start: Start, behaviour: str, code: int, told: str) -> None:
+    run = start(behaviour)
+    assert run.wait() == code
+    assert run.errors == [told]
+    assert run.lines.empty()
+
+
 def test_a_bug_in_start_is_told_with_its_traceback(start: Start) -> None:
     run = start("bug")
     assert run.wait() == 1

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import StartupError
+from penstock.errors import WrongSettings
 from penstock.net.tcp import TcpNetwork
 from penstock.net.tls import TlsFiles
 from penstock.ports.network import Listener, Transport
@@ -252,14 +252,14 @@ def test_files_that_cannot_be_used(authority: Authority, files: TlsFiles, tmp_pa
     words = ["openssl", "pkey", "-in", files.key, "-out", locked, "-aes256", "-passout", "pass:word"]
     subprocess.run(words, check=True, capture_output=True)
     for made, told in (
-        (replace(files, certificate="/nowhere/c.pem"), r"certificate /nowhere/c\.pem cannot be read: No such file"),
-        (replace(files, key="/nowhere/k.pem"), r"private key /nowhere/k\.pem cannot be read: No such file"),
-        (replace(files, authority="/nowhere/a.pem"), r"authority /nowhere/a\.pem cannot be read: No such file"),
+        (replace(files, certificate="/nowhere/c.pem"), r"cannot read the certificate /nowhere/c\.pem: No such file"),
+        (replace(files, key="/nowhere/k.pem"), r"cannot read the private key /nowhere/k\.pem: No such file"),
+        (replace(files, authority="/nowhere/a.pem"), r"cannot read the certificate authority /nowhere/a\.pem: No such"),
         (replace(files, key=str(tmp_path / "empty.pem")), r"empty\.pem has no '-----BEGIN PRIVATE KEY"),
         (replace(files, key=other.key), r"other\.key cannot be used.*not the one of the certificate"),
         (replace(files, key=locked), r"locked\.pem has a password and cannot be read"),
         (replace(files, authority=str(tmp_path / "broken.pem")), r"broken\.pem cannot be used"),
     ):
         for make in (made.make_server_context, made.make_client_context):
-            with pytest.raises(StartupError, match=told):
+            with pytest.raises(WrongSettings, match=told):
                 make()

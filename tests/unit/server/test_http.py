@@ -12,7 +12,7 @@ import httpx
 import pytest
 import uvloop
 
-from penstock.errors import StartupError
+from penstock.errors import StartupError, WrongSettings
 from penstock.observe.metrics import Exposition
 from penstock.observe.stats import Stats
 from penstock.server import http
@@ -304,7 +304,7 @@ async def test_a_taken_port_is_a_startup_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         door = HttpDoor("127.0.0.1", port, Site().door._app)
-        with pytest.raises(StartupError, match=f"listeners.http = 127.0.0.1:{port} cannot be bound"):
+        with pytest.raises(WrongSettings, match=f"listeners.http = 127.0.0.1:{port} cannot be used: Address already"):
             await door.start()
 
 

@@ -1,11 +1,17 @@
 """The data directory: one broker at a time, every partition's owner known, removed topics out of sight at once."""
 
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from penstock.errors import StartupError, WrongSettings
 from penstock.storage.data_directory import DataDirectory
+from penstock.storage.local_disk import LocalDisk
 from penstock.testing.faulty_disk import FaultyDisk
 
 ONE, TWO = UUID(int=1), UUID(int=2)
@@ -213,3 +219,81 @@ def test_a_single_brokers_directory_and_a_members_are_not_taken_for_each_other(
     else:
         directory.check_owner(is_member=is_member)
     assert disk.files() == before
+
+
+@contextmanager
+def as_somebody() -> Iterator[None]:
+    """Not as root, who may do everything."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def refusal_of(path: str) -> str:
+    disk = LocalDisk()
+    try:
+        with pytest.raises(WrongSettings) as refusal:
+            DataDirectory(disk, path).open()
+    finally:
+        disk.close()
+    return str(refusal.value)
+
+
+def test_a_file_where_the_directory_should_be(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    way_out = "choose another --data-dir"
+    assert refusal_of(str(file)) == f"data directory {file}: {file} is a file; {way_out}"
+    assert refusal_of(f"{file}/below") == f"data directory {file}/below: {file} is a file; {way_out}"
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "logs").write_text("")
+    assert f"{tmp_path}/half/logs is a file; {way_out}" in refusal_of(str(tmp_path / "half"))
+
+
+def test_a_place_where_no_directory_can_be_made() -> None:
+    told = "data directory /proc/none: /proc/none: No such file or directory; choose another --data-dir"
+    assert refusal_of("/proc/none") == told
+
+
+@pytest.mark.parametrize("rights", [0o000, 0o500])
+def test_a_directory_of_somebody_else(rights: int) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)  # noqa: S103 - so that it is not this one that is refused
+        path = Path(place) / "data"
+        path.mkdir()
+        path.chmod(rights)
+        with as_somebody():
+            told = refusal_of(str(path))
+        path.chmod(0o700)
+        assert list(path.iterdir()) == []
+    assert told.startswith(f"data directory {path}: {path}")
+    assert "Permission denied; give user " in told
+    assert told.endswith(" access to it, or choose another --data-dir")
+
+
+def test_a_file_in_it_that_is_somebody_elses() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o777)  # noqa: S103 - whoever runs this may make the rest
+        with as_somebody():
+            first = LocalDisk()
+            directory = DataDirectory(first, place)
+            directory.open()
+            directory.release()
+            first.close()
+        (Path(place) / ".lock").chmod(0)
+        with as_somebody():
+            assert f"{place}/.lock: Permission denied; give user" in refusal_of(place)
+
+
+def test_a_disk_that_fails_is_no_wrong_setting(disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: str) -> None:
+        raise OSError(5, "Input/output error", path)
+
+    monkeypatch.setattr(disk, "make_dirs", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        DataDirectory(disk, "data").open()

@@ -7,6 +7,7 @@ so rows bound to one are removed at open.
 Version 1 had no leases. A row without one has the checksum it had then, so an upgrade writes no row anew.
 """
 
+import errno
 import os
 from collections.abc import Container
 from contextlib import closing
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
+from penstock import obstacles
 from penstock.cluster.metadata.transaction import Transaction
 from penstock.errors import StartupError
 from penstock.ports.metadata import Change, Entry, LeaseLost, MetadataConflict
@@ -173,14 +175,18 @@ def open_database(path: str) -> Database:
 
     Raises:
         StartupError: the file is damaged, from a newer release, not ours, or cannot be opened.
+        WrongSettings: it, or its directory, is not for this user.
     """
     from sqlite3 import SQLITE_FULL, DatabaseError, connect
 
     directory = os.path.dirname(os.path.abspath(path))
     try:
         os.makedirs(directory, 0o700, exist_ok=True)
+        _check_rights(directory, path)
         connection = connect(path, isolation_level=None)  # transactions are begun by hand
-    except (OSError, DatabaseError) as error:
+    except OSError as error:
+        raise obstacles.refusal(f"metadata store {obstacles.tell_path(error, '--data-dir')}", error) from error
+    except DatabaseError as error:
         raise StartupError(f"metadata store {path} cannot be opened: {error}") from error
     try:
         _prepare(path, connection)
@@ -202,6 +208,13 @@ def open_database(path: str) -> Database:
         connection.close()
         raise
     return database
+
+
+def _check_rights(directory: str, path: str) -> None:
+    """SQLite would say that it cannot, and not why."""
+    for each, rights in ((directory, os.R_OK | os.W_OK | os.X_OK), (path, os.R_OK | os.W_OK)):
+        if os.path.exists(each) and not os.access(each, rights):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), each)
 
 
 def _prepare(path: str, connection: "Connection") -> None:

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.cluster.metadata.transaction import Transaction, check_size, make_transaction
-from penstock.errors import Code, PenstockError, StartupError
+from penstock.errors import Code, PenstockError, StartupError, WrongSettings
+from penstock.extras import install_line
 from penstock.observe.logs import get_logger
 from penstock.ports.metadata import Change, Entry, LeaseLost, MetadataConflict, MetadataUnavailable, Snapshot
 
@@ -25,6 +26,10 @@ DEFAULT_PREFIX = "/penstock/"
 DEFAULT_PORT = 2379
 _PAGE_KEYS = 5000
 _OLDEST_SOUND = (3, 5, 3)
+_UNKNOWN_USER = (
+    "etcdserver: authentication failed, invalid user ID or password",
+    "etcdserver: user name is empty",
+)
 _log = get_logger("cluster.etcd")
 
 
@@ -47,11 +52,11 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, url: str) -> "Address":
-        """Raises StartupError."""
+        """Raises WrongSettings."""
         scheme, separator, rest = url.partition("://")
         hosts, _, path = rest.partition("/")
         if not separator or scheme not in ("etcd", "etcds") or "@" in hosts:
-            raise StartupError(
+            raise WrongSettings(
                 f"metadata store {url!r} is not of the form etcd://host:port,host:port/prefix "
                 f"(etcds for TLS; user and password have settings of their own)"
             )
@@ -89,21 +94,21 @@ class EtcdStore:
             patience_s: for how long an etcd that does not answer is asked again.
 
         Raises:
-            StartupError: no answer, a wrong password, no rights, or certificates that cannot be read.
+            WrongSettings: it is no URL of a store, what it needs is not installed, certificates cannot be read, or no
+                user has this name and password.
+            StartupError: no answer, or no rights, which etcd may give any moment.
         """
         address = Address.parse(url)
         try:
             from penstock.cluster.metadata.etcd_endpoints import Endpoints
         except ImportError as error:
-            raise StartupError(
-                f"metadata store {url}: {error}. Install it with pip install 'penstock[cluster]'"
-            ) from error
+            raise WrongSettings(f"metadata store {url}: {error}. Install it with {install_line('cluster')}") from error
         if tls is None and address.is_secure:
             tls = Tls()
         try:
             endpoints = Endpoints(address.endpoints, tls=tls, user=user, password=password, timeout_s=timeout_s)
         except (OSError, ValueError) as error:
-            raise StartupError(f"metadata store {url}: certificates cannot be read: {error}") from error
+            raise WrongSettings(f"metadata store {url}: certificates cannot be read: {error}") from error
         store = cls(endpoints, address.prefix)
         try:
             await store._check_in(url, user, patience_s)
@@ -242,7 +247,8 @@ class EtcdStore:
                 await self._check_rights()
                 return
             except Refused as refused:
-                raise StartupError(f"metadata store {url}: {_way_out(refused, user, self._prefix)}") from None
+                told = f"metadata store {url}: {_way_out(refused, user, self._prefix)}"
+                raise (WrongSettings if refused.details in _UNKNOWN_USER else StartupError)(told) from None
             except MetadataUnavailable as problem:
                 if loop.time() >= deadline_s:
                     raise StartupError(
@@ -279,7 +285,7 @@ def _with_port(url: str, host: str) -> str:
     if not separator or host.endswith("]"):
         name, port = host, str(DEFAULT_PORT)
     if not name or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise StartupError(f"metadata store {url!r}: {host!r} is not host:port")
+        raise WrongSettings(f"metadata store {url!r}: {host!r} is not host:port")
     return f"{name}:{port}"
 
 

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from penstock import obstacles
 from penstock.cluster.metadata.etcd import DEFAULT_PORT, Tls, version_of
-from penstock.errors import StartupError
+from penstock.errors import WrongSettings
 from penstock.observe.logs import get_logger
 
 DEFAULT_PEER_PORT = 2380
@@ -62,7 +63,7 @@ class MemberAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "MemberAddress":
-        """Raises StartupError."""
+        """Raises WrongSettings."""
         node, at, rest = text.partition("@")
         host, bracket, ports = rest.rpartition("]")  # of an IPv6 address
         if bracket:
@@ -72,12 +73,12 @@ class MemberAddress(NamedTuple):
         numbers = ports.lstrip(":").split(":") if ports else []
         well_formed = node.isdecimal() and at and host and len(numbers) <= 2
         if not well_formed or not all(port.isdecimal() and 0 < int(port) < 65536 for port in numbers):
-            raise StartupError(f"cluster.members: {text!r} is not node-id@host:client-port:peer-port")
+            raise WrongSettings(f"cluster.members: {text!r} is not node-id@host:client-port:peer-port")
         return cls(int(node), host, *map(int, numbers))
 
 
 def parse_members(texts: Sequence[str]) -> list[MemberAddress]:
-    """The value of `cluster.members`, the same for every broker. Raises StartupError."""
+    """The value of `cluster.members`, the same for every broker. Raises WrongSettings."""
     members = [MemberAddress.parse(text) for text in texts]
     seen: set[str] = set()
     for member in members:
@@ -86,7 +87,7 @@ def parse_members(texts: Sequence[str]) -> list[MemberAddress]:
             *(f"{member.host}:{port}" for port in (member.client_port, member.peer_port)),
         }
         if len(names) < 3 or names & seen:
-            raise StartupError(f"cluster.members: a node id or an address of {member} is there twice")
+            raise WrongSettings(f"cluster.members: a node id or an address of {member} is there twice")
         seen |= names
     if len(members) % 2 == 0:
         _log.warning("an odd number of etcd members survives as much as one more", members=len(members))
@@ -145,15 +146,17 @@ class EtcdMember:
         """Start the process; it answers a while later, when a majority of the members runs.
 
         Raises:
-            StartupError: there is no etcd, it is too old, its directory cannot be made, or a file is not named.
+            WrongSettings: there is no etcd, it is too old, its directory cannot be made, or a file is not named.
+            StartupError: there is no room for its directory.
         """
         if self._tls is not None and not all(self._tls):
-            raise StartupError("an etcd member with TLS needs an authority, a certificate and its key, all three")
+            raise WrongSettings("an etcd member with TLS needs an authority, a certificate and its key, all three")
         self._program = await _find(self._program)
         try:
             os.makedirs(self._directory, 0o700, exist_ok=True)
         except OSError as error:
-            raise StartupError(f"etcd's directory {self._directory} cannot be made: {error}") from error
+            told = obstacles.tell_path(error, "--data-dir")
+            raise obstacles.refusal(f"etcd's directory cannot be made: {told}", error) from error
         self._supervision = asyncio.get_running_loop().create_task(self._supervise())
 
     async def close(self) -> None:
@@ -255,20 +258,20 @@ async def _find(program: str) -> str:
         f"Install etcd {wanted} or later and name it with cluster.etcd_program, or use an etcd that runs elsewhere"
     )
     if path is None:
-        raise StartupError(
+        raise WrongSettings(
             f"no program {program or 'etcd'} that could be run{'' if program else ' in PATH'}. {way_out}."
         )
     try:
         process = await asyncio.create_subprocess_exec(path, "--version", stdin=DEVNULL, stdout=PIPE, stderr=STDOUT)
         said = (await process.communicate())[0].decode(errors="replace")
     except OSError as error:
-        raise StartupError(f"{path} cannot be run: {error}. {way_out}.") from error
+        raise obstacles.refusal(f"{path} cannot be run: {error.strerror}. {way_out}.", error) from error
     first = said.partition("\n")[0]
     version = version_of(first.removeprefix("etcd Version: "))
     if not version:
-        raise StartupError(f"{path} does not say which etcd it is ({first!r}). {way_out}.")
+        raise WrongSettings(f"{path} does not say which etcd it is ({first!r}). {way_out}.")
     if version < OLDEST:
-        raise StartupError(f"{path} is etcd {'.'.join(map(str, version))}, which is too old. {way_out}.")
+        raise WrongSettings(f"{path} is etcd {'.'.join(map(str, version))}, which is too old. {way_out}.")
     return path
 
 
