@@ -41,4 +41,6 @@ def extra_of(module: str) -> str | None:
 def tell_missing(module: str) -> str | None:
     """What to say of a module that is not there; None if no extra brings it."""
     extra = extra_of(module)
-    return f"{module} is not installed: {install_line(extra)}" if extra else None
+    top = module.partition(".")[0]
+    name = module if top == "google" else top  # below that name are packages of many
+    return f"{name} is not installed: {install_line(extra)}" if extra else None

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.extras import DISTRIBUTION, extra_of, install_line
+from penstock.extras import DISTRIBUTION, extra_of, install_line, tell_missing
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -105,3 +105,11 @@ def test_no_text_sends_a_user_for_another_package() -> None:
 )
 def test_another_package_is_found(text: str, wrong: list[str]) -> None:
     assert list(misnamed(text)) == wrong
+
+
+def test_a_module_that_is_missing_is_told_by_its_package() -> None:
+    assert tell_missing("pyspark.sql") == "pyspark is not installed: pip install 'penstock-mq[spark]'"
+    assert tell_missing("google.cloud.bigquery") == (
+        "google.cloud.bigquery is not installed: pip install 'penstock-mq[bigquery]'"
+    )
+    assert tell_missing("no_such_thing") is None

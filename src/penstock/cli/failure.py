@@ -33,7 +33,9 @@ def report(error: Exception) -> int:
     elif isinstance(error, PenstockError):
         text, code = f"{error}; {error.help}" if error.help else str(error), FAILED
     elif isinstance(error, OSError):
-        text, code = f"{error.filename}: {error.strerror}" if error.filename else str(error), FAILED
+        text, code = _explain_system(error)
+    elif isinstance(error, ImportError):
+        text, code = _explain_import(error), USAGE
     else:
         raise error
     from penstock.cli.output import printable
@@ -41,6 +43,23 @@ def report(error: Exception) -> int:
     sys.stdout.flush()
     click.echo(f"penstock: {printable(' '.join(text.split()))}", err=True)
     return code
+
+
+def _explain_system(error: OSError) -> tuple[str, int]:
+    from penstock import obstacles
+
+    if error.filename and obstacles.is_lasting(error):
+        return obstacles.tell_path(error), USAGE
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error), FAILED
+
+
+def _explain_import(error: ImportError) -> str:
+    from penstock.extras import tell_missing
+
+    told = tell_missing(error.name) if isinstance(error, ModuleNotFoundError) and error.name else None
+    if told is None:
+        raise error
+    return told
 
 
 def _format_click(error: click.ClickException) -> str:

@@ -400,8 +400,11 @@ def _agreed(yes: bool) -> bool:
 def _open(data_dir: str, *, needed: bool = True) -> "Disk":
     from penstock.storage.offline.read_only_disk import ReadOnlyDisk
 
-    if needed and not os.path.isdir(f"{data_dir}/logs"):
-        raise CommandError(f"{data_dir} is no data directory; name one with --data-dir DIR", code=USAGE)
+    if needed:
+        try:
+            os.scandir(f"{data_dir}/logs").close()
+        except (FileNotFoundError, NotADirectoryError):
+            raise CommandError(f"{data_dir} is no data directory; name one with --data-dir DIR", code=USAGE) from None
     return ReadOnlyDisk()
 
 

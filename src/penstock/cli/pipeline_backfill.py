@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from penstock.cli.connection import read_properties
-from penstock.cli.failure import CommandError
+from penstock.cli.failure import USAGE, CommandError
 from penstock.cli.moment import Moment
 from penstock.cli.output import note, output_option, show
 from penstock.cli.pipeline_home import home_option, open_home, read_spec, translated
@@ -59,7 +59,7 @@ def backfill(
     from penstock.pipelines.backfill import plan_backfill
 
     if to_ms is not None and to_ms <= from_ms:
-        raise CommandError("--to must be later than --from")
+        raise CommandError("--to must be later than --from", code=USAGE)
     with translated():
         spec = read_spec(Path(file))
         directory = open_home(home).pipeline(spec.name)

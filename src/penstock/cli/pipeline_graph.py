@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
-from penstock.cli.failure import USAGE, CommandError
+from penstock import obstacles
+from penstock.cli.failure import FAILED, USAGE, CommandError
 from penstock.cli.output import note
 from penstock.cli.pipeline_home import PipelineWord, home_option, open_home, read_spec, translated
 from penstock.cli.watch import WatchCommand, answer, watch_option
@@ -107,7 +108,8 @@ def _write_whole(path: Path, text: str) -> None:
         made.replace(path)
     except OSError as error:
         made.unlink(missing_ok=True)
-        raise CommandError(f"{path} cannot be written: {error.strerror}") from error
+        code = USAGE if obstacles.is_lasting(error) else FAILED
+        raise CommandError(f"{path} cannot be written: {error.strerror}; choose another --svg", code=code) from error
 
 
 COMMANDS: Final = (graph,)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from penstock.cli.failure import CommandError
+from penstock.cli.failure import FAILED, USAGE, CommandError
 from penstock.cli.output import note, printable
 
 if TYPE_CHECKING:
@@ -71,18 +71,18 @@ word_argument = click.argument("word", metavar="NAME", type=PipelineWord())
 @contextmanager
 def translated() -> Iterator[None]:
     """What goes wrong with pipelines, as a command's error. Of several mistakes in a file each has its line."""
-    from penstock.pipelines.errors import PipelineError, SpecError
+    from penstock.pipelines.errors import Misconfigured, PipelineError, SpecError
 
     try:
         yield
     except SpecError as error:
         if len(error.findings) < 2:
-            raise CommandError(str(error)) from error
+            raise CommandError(str(error), code=USAGE) from error
         for finding in error.findings:
             note(printable(str(finding)))
-        raise CommandError(f"{len(error.findings)} mistakes in the pipeline's file, see above") from error
+        raise CommandError(f"{len(error.findings)} mistakes in the pipeline's file, see above", code=USAGE) from error
     except PipelineError as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(str(error), code=USAGE if isinstance(error, Misconfigured) else FAILED) from error
 
 
 def busy_elsewhere(name: str, holder: "Holder") -> CommandError:

@@ -62,7 +62,7 @@ def new(file: str | None, kind: str | None) -> None:
         with open(path, "x", encoding="utf-8") as out:
             out.write(sample(kind, name))
     except FileExistsError:
-        raise CommandError(f"{path} exists; name another file, or move it away") from None
+        raise CommandError(f"{path} exists; name another file, or move it away", code=USAGE) from None
     note(f"wrote {path}; next: penstock pipeline check {path}")
 
 
@@ -72,7 +72,7 @@ def new(file: str | None, kind: str | None) -> None:
     are not there, sinks that do not answer, columns and queries that Spark does not understand.
 
     All of it at once, a line each: FILE:LINE: what is the matter. Nothing is changed: no topic or table is made. The
-    exit code is 1 when something was found.""",
+    exit code is 1 when something was found, 2 when FILE cannot be read or only packages are missing.""",
     epilog="""\b
 Examples:
   penstock pipeline check revenue.yaml
@@ -84,12 +84,14 @@ Examples:
 @click.option("--offline", is_flag=True, help="Ask no broker and no sink.")
 @output_option
 def check(file: str, no_spark: bool, offline: bool, output: str) -> int:
-    from penstock.pipelines.errors import SpecError
+    from penstock.pipelines.errors import Missing, NotInstalled, SpecError, Unreadable
 
     spec: Spec | None = None
     try:
         spec = read_spec(Path(file))
         found = _find_all(spec, reach=not offline, analyse=not no_spark)
+    except (NotInstalled, Unreadable) as error:
+        raise CommandError(str(error), code=USAGE) from error
     except SpecError as error:
         found = list(error.findings)
     facts = {
@@ -106,12 +108,14 @@ def check(file: str, no_spark: bool, offline: bool, output: str) -> int:
             _print_summary(file, spec)
 
     show(facts, output, table)
-    return FAILED if found else 0
+    if not found:
+        return 0
+    return USAGE if all(isinstance(each, Missing) for each in found) else FAILED
 
 
 def _find_all(spec: "Spec", *, reach: bool, analyse: bool) -> "list[Finding]":
     from penstock.pipelines.check import check_analysed, check_static
-    from penstock.pipelines.errors import Finding, PipelineError
+    from penstock.pipelines.errors import Finding, Missing, NotInstalled, PipelineError
 
     with progress("checking the file" if not reach else "asking brokers and sinks"):
         found = check_static(spec, reach=reach)
@@ -120,7 +124,8 @@ def _find_all(spec: "Spec", *, reach: bool, analyse: bool) -> "list[Finding]":
             with progress("checking queries with Spark"), open_spark("local[1]", spec, {}) as spark:
                 found += check_analysed(spec, spark)
         except PipelineError as error:
-            found.append(Finding(None, f"{error}; --no-spark leaves queries unchecked"))
+            kind = Missing if isinstance(error, NotInstalled) else Finding
+            found.append(kind(None, f"{error}; --no-spark leaves queries unchecked"))
     # A function that is not there is missed by both.
     return list({str(each): each for each in found}.values())
 
@@ -156,7 +161,8 @@ def open_spark(master: str, spec: "Spec", conf: Mapping[str, str]) -> "Iterator[
     help="""Run a pipeline here, until Ctrl+C, or with --once until all that there is now is written.
 
     Ctrl+C and SIGTERM end it after the micro-batch at work; a second one ends it at once, and the next run repeats that
-    micro-batch, which no sink takes twice. The exit code is 0 when it was finished or stopped, 1 when it failed.
+    micro-batch, which no sink takes twice. The exit code is 0 when it was finished or stopped, 1 when it failed, 2
+    when the pipeline's file or an option is wrong, or something is not installed.
 
     What was read and written is kept between runs in a home (--home). One process at a time runs a pipeline.""",
     epilog="""\b
@@ -178,6 +184,7 @@ def run(file: str, once: bool, master: str, http: str | None, settings: tuple[st
     from penstock.cli.pipeline_view import open_view
     from penstock.pipelines.check import check_static
     from penstock.pipelines.errors import SpecError
+    from penstock.pipelines.run.sessions import check_installed
 
     conf = read_properties(settings)
     with translated():
@@ -185,6 +192,7 @@ def run(file: str, once: bool, master: str, http: str | None, settings: tuple[st
         directory = open_home(home).pipeline(spec.name)
         if wrong := check_static(spec, reach=False):
             raise SpecError(wrong)
+        check_installed(master)
         with directory.locked("run"):
             pass  # whoever runs it already is named before Spark takes its time
         with open_view(spec.name, once=once) as view, stopping() as stops:

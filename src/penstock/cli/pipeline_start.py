@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.failure import USAGE, CommandError
+from penstock.cli.failure import FAILED, USAGE, CommandError
 from penstock.cli.output import output_option, progress, show
 from penstock.cli.pipeline_home import (
     LOOK_EVERY_S,
@@ -68,8 +68,9 @@ def start(
     home: str | None,
     output: str,
 ) -> None:
-    from penstock.pipelines.driver.presence import Presence
+    from penstock.pipelines.driver.presence import DEFAULT_MASTER, Presence
     from penstock.pipelines.home import Wanted, Wish
+    from penstock.pipelines.run.sessions import check_installed
 
     with translated():
         opened = open_home(home)
@@ -83,6 +84,8 @@ def start(
             _refuse_other_run(seen, presence, path)
             _show_started(seen, presence, output, "runs already; to take up a changed file, stop it first")
             return
+        if presence.holder() is None:
+            check_installed(master or DEFAULT_MASTER)
         wanted = Wanted(path, Wish.RUNNING, once)
         directory.save_wanted(wanted)
         launch = _Launch(presence, master, http)
@@ -112,10 +115,11 @@ class _Launch:
         if self._process is None:
             self._process = self._presence.spawn(self._master or DEFAULT_MASTER, self._http or DEFAULT_HTTP)
         elif self._process.poll() is not None and self._presence.holder() is None:
-            lines = _last_lines(self._presence.log, 3)
+            lines, ended = _last_lines(self._presence.log, 3), self._process.returncode
             raise CommandError(
-                f"the driver ended with code {self._process.returncode}: {' / '.join(lines) or 'it said nothing'}; all "
-                "it said: penstock pipeline logs --driver"
+                f"the driver ended with code {ended}: {' / '.join(lines) or 'it said nothing'}; all "
+                "it said: penstock pipeline logs --driver",
+                code=USAGE if ended == USAGE else FAILED,
             )
         return 0
 

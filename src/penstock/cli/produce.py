@@ -262,6 +262,8 @@ class _Pace:
 
 def _raise(account: Account, error: Exception | None) -> None:
     """What went wrong, as one error with what went well."""
+    from penstock.obstacles import is_lasting
+
     if account.failure is None and error is None:
         return
     # A failed delivery that stopped the reading is the account's failure already.
@@ -271,7 +273,10 @@ def _raise(account: Account, error: Exception | None) -> None:
         texts.append(f"{getattr(error, 'filename', '')}: {strerror}" if strerror else str(error))
     lost = f", {account.failed:,} not" if account.failed else ""
     texts.append(f"{_format_records(account.delivered)} delivered{lost}")
-    raise CommandError("; ".join(texts), code=UNREACHABLE if account.unreachable else FAILED)
+    code = UNREACHABLE if account.unreachable else FAILED
+    if isinstance(error, OSError) and is_lasting(error) and not account.delivered and not account.failed:
+        code = USAGE
+    raise CommandError("; ".join(texts), code=code)
 
 
 def _summarize(account: Account) -> dict[str, Any]:

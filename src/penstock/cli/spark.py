@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import click
 
-from penstock.cli.failure import FAILED, CommandError
+from penstock.cli.failure import FAILED, USAGE, CommandError
 from penstock.cli.output import format_bytes, output_option, progress, show
+from penstock.extras import DISTRIBUTION, install_line
 
 
 @click.group("spark", help="Check what Spark needs on this machine, and have it start faster.")
@@ -122,7 +123,7 @@ def _pyspark() -> str:
     pyspark = find_pyspark()
     if not (4, 2) <= tuple(map(int, pyspark.version.split(".")[:2])) < (4, 4):
         raise SetupError(
-            f"{pyspark.version} is not one of 4.2 and 4.3, which Penstock works with; pip install 'penstock[spark]'"
+            f"{pyspark.version} is not one of 4.2 and 4.3, which Penstock works with; {install_line('spark')}"
         )
     return f"{pyspark.version} in {pyspark.home}"
 
@@ -136,7 +137,7 @@ def _source() -> str:
     if importlib.util.find_spec("pyspark_penstock") is None:
         raise SetupError("pyspark_penstock, where Spark looks for it, is not installed; install Penstock anew with pip")
     version = importlib.metadata.version
-    return f'format("penstock") of {version("penstock")}, with pyarrow {version("pyarrow")}'
+    return f'format("penstock") of {version(DISTRIBUTION)}, with pyarrow {version("pyarrow")}'
 
 
 def _warmth() -> Finding:
@@ -156,4 +157,4 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except SetupError as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(str(error), code=USAGE) from error

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError, Unreachable
 from penstock.client.settings import Settings
-from penstock.pipelines.errors import Finding, PipelineError, SpecError
+from penstock.extras import install_line
+from penstock.pipelines.errors import Finding, Missing, PipelineError, SpecError
 from penstock.pipelines.model import Place, SinkSpec, Spec
 from penstock.pipelines.sinks import open_sink
 from penstock.pipelines.sinks.contract import Context
@@ -189,14 +190,15 @@ def _impatient(settings: Settings) -> Settings:
 
 def _find_libraries(spec: Spec) -> tuple[list[SinkSpec], list[Finding]]:
     """The sinks whose client libraries are installed, and what is missing for the others."""
-    usable, missing = [], []
+    usable: list[SinkSpec] = []
+    missing: list[Finding] = []
     for sink in spec.sinks:
         absent = [each for each in _libraries(sink) if not _is_installed(each.module)]
         if not absent:
             usable.append(sink)
         for each in absent:
-            text = f"sink {sink.name}: {each.package} is not installed: pip install 'penstock[{each.extra}]'"
-            missing.append(Finding(_place(sink, sink.kind), text))
+            text = f"sink {sink.name}: {each.package} is not installed: {install_line(each.extra)}"
+            missing.append(Missing(_place(sink, sink.kind), text))
     return usable, missing
 
 

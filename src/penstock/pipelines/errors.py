@@ -13,12 +13,24 @@ class PipelineError(Exception):
     retriable = False
 
 
-class SpecError(PipelineError):
+class Misconfigured(PipelineError):
+    """What the pipeline, or the command, was told cannot be; another try does not mend it."""
+
+
+class NotInstalled(Misconfigured):
+    """A package is missing that is needed for what was asked."""
+
+
+class SpecError(Misconfigured):
     """A pipeline's file is wrong. All that was found is told at once, each with its line."""
 
     def __init__(self, findings: "Sequence[Finding]") -> None:
         super().__init__("\n".join(map(str, findings)))
         self.findings = tuple(findings)
+
+
+class Unreadable(SpecError):
+    """There is no pipeline's file to find anything in."""
 
 
 class Finding:
@@ -35,6 +47,12 @@ class Finding:
 
     def __repr__(self) -> str:
         return f"Finding({self})"
+
+
+class Missing(Finding):
+    """What is wrong is not the pipeline: a package it needs is not installed here."""
+
+    __slots__ = ()
 
 
 class SinkError(PipelineError):

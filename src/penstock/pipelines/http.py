@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from penstock import __version__
-from penstock.pipelines.errors import PipelineError
+from penstock.pipelines.errors import Misconfigured
 from penstock.pipelines.home.status import State, Status, now_ms
 
 STALE_MS: Final = 30_000
@@ -192,10 +192,10 @@ def _name(what: str) -> str:
 
 
 def parse_address(word: str) -> tuple[str, int]:
-    """`host:port`, `[::1]:0`, or a port alone for 127.0.0.1. Raises `PipelineError`."""
+    """`host:port`, `[::1]:0`, or a port alone for 127.0.0.1. Raises `Misconfigured`."""
     host, _, port = word.rpartition(":")
     if not port.isdecimal() or int(port) > 65_535:
-        raise PipelineError(f"{word!r} is no HOST:PORT to answer health and metrics on; as 127.0.0.1:9100")
+        raise Misconfigured(f"{word!r} is no HOST:PORT to answer health and metrics on; as 127.0.0.1:9100")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -218,7 +218,7 @@ class HttpServer:
         return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
 
     def start(self) -> None:
-        """Bind, and answer in a thread. Raises `PipelineError`: the address cannot be had."""
+        """Bind, and answer in a thread. Raises `Misconfigured`: the address cannot be had."""
         sock = self._bind()
         self._host, self._port = sock.getsockname()[:2]
         config = uvicorn.Config(
@@ -256,14 +256,16 @@ class HttpServer:
             family, kind, protocol, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
             sock = socket.socket(family, kind, protocol)
         except OSError as error:
-            raise PipelineError(f"--http {self.address} cannot be used: {error.strerror or error}") from None
+            raise Misconfigured(
+                f"--http {self.address} cannot be used: {error.strerror or error}. Choose an address of this machine"
+            ) from None
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(address)
             sock.listen()  # from here on a client is not refused, though the thread may still be on its way
         except OSError as error:
             sock.close()
-            raise PipelineError(
+            raise Misconfigured(
                 f"--http {self.address} cannot be bound: {error.strerror or error}. Stop what uses it, or choose "
                 "another port; 0 takes any that is free"
             ) from None

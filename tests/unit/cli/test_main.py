@@ -93,7 +93,13 @@ def test_help_of_serve_names_its_settings(capsys: pytest.CaptureFixture[str]) ->
         (CommandError("no\n  way", code=3), 3, "penstock: no way\n"),
         (StartupError("data_dir = x is locked"), 2, "penstock: data_dir = x is locked\n"),
         (PenstockError(Code.CORRUPT_LOG, "log broken", help="repair it"), 1, "penstock: log broken; repair it\n"),
-        (FileNotFoundError(2, "No such file", "/none"), 1, "penstock: /none: No such file\n"),
+        (FileNotFoundError(2, "No such file", "/none"), 2, "penstock: /none: No such file; choose another path\n"),
+        (OSError(28, "No space left", "/full"), 1, "penstock: /full: No space left\n"),
+        (
+            ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql"),
+            2,
+            "penstock: pyspark is not installed: pip install 'penstock-mq[spark]'\n",
+        ),
         (click.ClickException("oops"), 1, "penstock: oops\n"),
         (KeyboardInterrupt(), 130, ""),
         (EOFError(), 130, ""),
@@ -122,6 +128,16 @@ def test_a_bug_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(version, "show", fail)
     with pytest.raises(ZeroDivisionError):
         cli.main(["version"])
+
+
+@pytest.mark.parametrize("words", [["--help"], ["topic", "--help"], ["sevre"], []])
+def test_the_module_is_the_command(words: list[str]) -> None:
+    said = [
+        subprocess.run([*command, *words], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        for command in ([PENSTOCK], [sys.executable, "-m", "penstock"])
+    ]
+    assert len({(done.returncode, done.stdout, done.stderr) for done in said}) == 1
+    assert said[0].stdout.startswith("Usage: penstock ") or said[0].returncode == 2
 
 
 @pytest.mark.parametrize("words", [["--help"], ["version"], ["topic", "--help"]])

@@ -194,7 +194,7 @@ def test_start_of_a_file_that_is_wrong(site: Site) -> None:
     file = site.file("revenue", "mistakes")
     answer = site.call("start", file)
     assert (answer.code, answer.err.splitlines()) == (
-        1,
+        2,
         [
             f"{file}:3: no such step",
             f"{file}:9: no such sink",
@@ -249,8 +249,8 @@ def test_a_driver_that_does_not_come_up(site: Site) -> None:
     assert answer.code == 1
     assert "Spark at 'nowhere' does not start" in answer.err
     answer = site.call("start", site.file("revenue"), "--http", "127.0.0.1:99999")
-    assert answer.code == 1
-    assert "the driver ended with code 1" in answer.err
+    assert answer.code == 2
+    assert "the driver ended with code 2" in answer.err
     assert "is no HOST:PORT" in answer.err
     assert "is no HOST:PORT" in site.call("logs", "--driver").out
 

@@ -76,9 +76,9 @@ def test_svg(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     ("words", "code", "text"),
     [
         (["shp"], 1, "no pipeline 'shp' in"),
-        (["none.yaml"], 1, "none.yaml:1: the file cannot be read: No such file or directory"),
+        (["none.yaml"], 2, "none.yaml:1: the file cannot be read: No such file or directory"),
         (["shop.yaml", "--svg", "-", "--watch"], 2, "--watch with --svg needs a file to write again and again"),
-        (["shop.yaml", "--svg", "no/where.svg"], 1, "no/where.svg cannot be written: No such file or directory"),
+        (["shop.yaml", "--svg", "no/where.svg"], 2, "no/where.svg cannot be written: No such file or directory"),
     ],
 )
 def test_errors(words: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from penstock.cli import pipeline_run
 from penstock.cli.main import main
 from penstock.cli.pipeline_run import Stops, follow
 from penstock.pipelines import check
-from penstock.pipelines.errors import Finding, PipelineError, SpecError
+from penstock.pipelines.errors import Finding, NotInstalled, PipelineError, SpecError
 from penstock.pipelines.home import Home, PipelineDirectory
 from penstock.pipelines.home.status import State, Status
 from penstock.pipelines.model import Place, Spec
@@ -177,7 +177,7 @@ def test_a_sample_is_written_and_fine(
 
 
 def test_no_file_is_overwritten(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pipeline", "new", file]) == 1
+    assert main(["pipeline", "new", file]) == 2
     assert capsys.readouterr().err == "penstock: shop.yaml exists; name another file, or move it away\n"
     assert Path(file).read_text() == FILE
 
@@ -233,15 +233,18 @@ def test_what_spark_says_comes_with_the_rest_and_nothing_twice(
     assert spark.stopped == 1
 
 
+@pytest.mark.parametrize(
+    ("refusal", "code"), [(NotInstalled("pyspark is not installed"), 2), (PipelineError("Spark does not start"), 1)]
+)
 def test_without_spark_the_rest_is_still_told(
-    file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    refusal: PipelineError, code: int, file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def open_session(_master: str, _conf: object) -> None:
-        raise PipelineError("Spark needs Java 17 or newer")
+        raise refusal
 
     monkeypatch.setattr(sessions, "open_session", open_session)
-    assert main(["pipeline", "check", file, "--offline"]) == 1
-    assert capsys.readouterr().out == "Spark needs Java 17 or newer; --no-spark leaves queries unchecked\n"
+    assert main(["pipeline", "check", file, "--offline"]) == code
+    assert capsys.readouterr().out == f"{refusal}; --no-spark leaves queries unchecked\n"
 
 
 def test_a_pipeline_that_is_fine(file: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,7 +303,7 @@ def test_mistakes_found_at_the_start_have_a_line_each(
     fake_run.refusal = SpecError(
         [Finding(Place("shop.yaml", 4), "no column"), Finding(Place("shop.yaml", 5), "no sink")]
     )
-    assert main(["pipeline", "run", file]) == 1
+    assert main(["pipeline", "run", file]) == 2
     assert capsys.readouterr().err.splitlines()[-3:] == [
         "shop.yaml:4: no column",
         "shop.yaml:5: no sink",
@@ -319,7 +322,7 @@ def test_what_somebody_else_runs_is_told_before_spark_starts(
 
 def test_a_wrong_file_is_told_before_spark_starts(fake_run: type[FakeRun], capsys: pytest.CaptureFixture[str]) -> None:
     Path("shop.yaml").write_text(FILE.replace("sql: SELECT id FROM orders", "python: none.py:clean, inputs: [orders]"))
-    assert main(["pipeline", "run", "shop.yaml"]) == 1
+    assert main(["pipeline", "run", "shop.yaml"]) == 2
     assert "none.py" in capsys.readouterr().err
     assert fake_run.made == []
 
@@ -399,7 +402,7 @@ def test_health_while_it_runs(file: str, fake_run: type[FakeRun], capsys: pytest
 
 
 def test_an_http_address_that_is_none(file: str, fake_run: type[FakeRun], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pipeline", "run", file, "--http", "here"]) == 1
+    assert main(["pipeline", "run", file, "--http", "here"]) == 2
     assert "'here' is no HOST:PORT" in capsys.readouterr().err
     assert fake_run.made == []
 

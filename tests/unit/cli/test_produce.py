@@ -98,6 +98,7 @@ def test_files_and_standard_input(server: str, topic: str, tmp_path: Path) -> No
 
 def test_a_file_that_is_not_there(server: str, topic: str, tmp_path: Path) -> None:
     (tmp_path / "one").write_bytes(b"1\n")
+    assert call(server, "produce", topic, str(tmp_path / "none"), str(tmp_path / "one")).code == 2
     result = call(server, "produce", topic, str(tmp_path / "one"), str(tmp_path / "none"))
     assert result.code == 1
     assert f"{tmp_path / 'none'}: No such file or directory; 1 record delivered" in result.err

@@ -58,7 +58,7 @@ def test_warm_without_java(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         raise SetupError("Spark needs Java 17 or newer: there is none")
 
     monkeypatch.setattr(installation, "find_java", find_java)
-    assert main(["spark", "warm"]) == 1
+    assert main(["spark", "warm"]) == 2
     assert capsys.readouterr().err == "penstock: Spark needs Java 17 or newer: there is none\n"
 
 
@@ -88,5 +88,6 @@ def test_check_without_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pyarrow" else sys)
     assert main(["spark", "check"]) == 1
     assert (
-        "no  source  pyarrow not installed; install it with: pip install 'penstock[spark]'" in capsys.readouterr().out
+        "no  source  pyarrow not installed; install it with: pip install 'penstock-mq[spark]'"
+        in capsys.readouterr().out
     )

@@ -139,10 +139,10 @@ def test_options_of_a_source() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "text"),
     [
-        ("delta", {}, "deltalake is not installed: pip install 'penstock[pipelines]'"),
-        ("iceberg", {}, "pyiceberg is not installed: pip install 'penstock[pipelines]'"),
-        ("bigquery", {}, "google-cloud-bigquery is not installed: pip install 'penstock[bigquery]'"),
-        ("jdbc", {"jdbc": "jdbc:postgresql://h/d"}, "psycopg is not installed: pip install 'penstock[pipelines]'"),
+        ("delta", {}, "deltalake is not installed: pip install 'penstock-mq[pipelines]'"),
+        ("iceberg", {}, "pyiceberg is not installed: pip install 'penstock-mq[pipelines]'"),
+        ("bigquery", {}, "google-cloud-bigquery is not installed: pip install 'penstock-mq[bigquery]'"),
+        ("jdbc", {"jdbc": "jdbc:postgresql://h/d"}, "psycopg is not installed: pip install 'penstock-mq[pipelines]'"),
         ("jdbc", {"jdbc": "jdbc:sqlite:x.db"}, None),
         ("topic", {}, None),
     ],

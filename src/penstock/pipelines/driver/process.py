@@ -19,11 +19,13 @@ from penstock.observe import logs
 from penstock.pipelines.driver.engine import Engine
 from penstock.pipelines.driver.presence import DEFAULT_HTTP, DEFAULT_MASTER, Driver, Presence, trim_log
 from penstock.pipelines.driver.reconciler import Reconciler, refuse_wanted
-from penstock.pipelines.errors import Busy, PipelineError
+from penstock.pipelines.errors import Busy, Misconfigured, PipelineError
 from penstock.pipelines.home import Home, default_home
 from penstock.pipelines.home.status import now_ms
 
 IDLE_S: Final = 600.0
+EXIT_MISCONFIGURED: Final = 2
+"""What it was told cannot be, such as a port that another process has."""
 _LOOK_EVERY_S: Final = 0.1
 _CHECK_EVERY_S: Final = 2.0
 _SHORTEST_LIFE_S: Final = 10.0  # of an engine; one that dies sooner would die again
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str], open_engine: Callable[[str], Engine]) -> int:
         return 1
     except PipelineError as error:
         _log.error("the driver cannot go on", reason=error)
-        return 1
+        return EXIT_MISCONFIGURED if isinstance(error, Misconfigured) else 1
     if lost:
         _log.warning("begins again")
         logs.flush()
@@ -99,6 +101,8 @@ class _Life:
         except Exception as error:
             refuse_wanted(self._home, master, f"the driver has no Spark: {error}")
             self._presence.clear()
+            if isinstance(error, PipelineError):
+                raise
             raise PipelineError(str(error)) from error
         self._stopping.hear_signals()  # pyspark takes SIGINT for itself
         self._reconciler = Reconciler(self._home, engine.make_run, master=master, after_crash=after_crash)

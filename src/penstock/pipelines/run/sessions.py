@@ -1,9 +1,11 @@
 """The Spark session that pipelines run in, on whichever master."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from penstock.pipelines.errors import PipelineError
+from penstock.extras import tell_missing
+from penstock.pipelines.errors import NotInstalled, PipelineError
 from penstock.spark.setup.installation import SetupError
 from penstock.spark.setup.sessions import session
 
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CONNECT: Final = "sc://"
+_NEEDED: Final = ("pyspark", "pyarrow", "pandas", "numpy")
+_NEEDED_TO_CONNECT: Final = ("grpc", "grpc_status")
 _CHOSEN: Final = {
     # Pipelines share the driver: a large micro-batch of one must not hold up all others.
     "spark.scheduler.mode": "FAIR",
@@ -26,17 +30,26 @@ def open_session(master: str, conf: Mapping[str, str]) -> "SparkSession":
         conf: Spark's settings; they win over what is chosen here.
 
     Raises:
+        NotInstalled: pyspark or Java is missing, or what Spark Connect needs.
         PipelineError: Spark cannot be started or reached.
     """
+    check_installed(master)
     _hush()
     try:
         if master.startswith(CONNECT):
             return _connect(master, conf)
         return session("penstock pipelines", master, **{**_CHOSEN, **conf})
     except SetupError as error:
-        raise PipelineError(str(error)) from error
+        raise NotInstalled(str(error)) from error
     except Exception as error:
         raise PipelineError(f"Spark at {master!r} does not start: {_first_line(error)}") from error
+
+
+def check_installed(master: str) -> None:
+    """Raises `NotInstalled`: packages that a session needs are not there. Loads none of them."""
+    needed = _NEEDED + (_NEEDED_TO_CONNECT if master.startswith(CONNECT) else ())
+    if missing := next((name for name in needed if find_spec(name) is None), None):
+        raise NotInstalled(tell_missing(missing))
 
 
 def _connect(master: str, conf: Mapping[str, str]) -> "SparkSession":

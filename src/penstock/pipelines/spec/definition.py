@@ -23,7 +23,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, TypeVar, overload
 
-from penstock.pipelines.errors import Finding, SpecError
+from penstock.pipelines.errors import Finding, SpecError, Unreadable
 from penstock.pipelines.model import Place, Spec
 from penstock.pipelines.spec.functions import import_file
 from penstock.pipelines.spec.parse import build
@@ -211,7 +211,7 @@ def load_program(path: Path) -> Spec:
         SpecError: the file cannot be imported, or has no pipeline or several; or with all that is wrong with it.
     """
     if not path.is_file():
-        raise SpecError([Finding(Place(str(path), 1), "the file is not there")])
+        raise Unreadable([Finding(Place(str(path), 1), "the file is not there")])
     module = import_file(path, path.absolute().parent)
     found = {id(each): (name, each) for name, each in vars(module).items() if isinstance(each, Pipeline)}
     if len(found) != 1:

@@ -20,7 +20,8 @@ from threading import RLock
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
-from penstock.pipelines.errors import Finding, SpecError
+from penstock.extras import tell_missing
+from penstock.pipelines.errors import Finding, NotInstalled, SpecError
 from penstock.pipelines.model import Place, Step
 from penstock.pipelines.spec.tree import nearest, shorten
 
@@ -225,6 +226,7 @@ def import_file(path: Path, directory: Path) -> ModuleType:
 
     Raises:
         SpecError: it raised something, said with the line of the file where it came from.
+        NotInstalled: it imports what an extra brings.
     """
     path = path.absolute()
     name = f"{_PRIVATE}{path.stem}_{hashlib.sha256(bytes(path)).hexdigest()[:12]}"
@@ -238,7 +240,10 @@ def import_file(path: Path, directory: Path) -> ModuleType:
         except SpecError:
             raise
         except (Exception, SystemExit) as error:
-            raise SpecError([_blame(error, path)]) from error
+            blamed = _blame(error, path)
+            if isinstance(error, ModuleNotFoundError) and (told := tell_missing(error.name or "")):
+                raise NotInstalled(f"{blamed.place}: {told}") from error
+            raise SpecError([blamed]) from error
     return module
 
 

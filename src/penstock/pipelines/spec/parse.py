@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.pipelines import sinks
-from penstock.pipelines.errors import Finding, SpecError
+from penstock.pipelines.errors import Finding, SpecError, Unreadable
 from penstock.pipelines.model import DeadLetters, Place, SinkSpec, Source, Spec, Step
 from penstock.pipelines.spec import document, tables
 from penstock.pipelines.spec.sources import read_source
@@ -44,14 +44,14 @@ def load(path: Path) -> Spec:
 
         return load_program(path)
     if path.suffix not in (".yaml", ".yml"):
-        raise SpecError([Finding(place, "a pipeline is a .yaml, .yml or .py file")])
+        raise Unreadable([Finding(place, "a pipeline is a .yaml, .yml or .py file")])
     try:
         with path.open("rb") as file:
             data = file.read(document.MAX_BYTES + 1)
         # A cut that falls into a character is no reason to speak of UTF-8: the size is told.
         return parse(data.decode("utf-8-sig", "strict" if len(data) <= document.MAX_BYTES else "replace"), path)
     except OSError as error:
-        raise SpecError([Finding(place, f"the file cannot be read: {error.strerror or error}")]) from error
+        raise Unreadable([Finding(place, f"the file cannot be read: {error.strerror or error}")]) from error
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise SpecError([Finding(Place(str(path), line), "the file is not UTF-8")]) from error

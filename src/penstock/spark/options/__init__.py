@@ -5,6 +5,7 @@ option_table.py       every option's name, default and meaning; docs/spark-optio
 client_properties.py  names of Kafka's client properties
 subscription.py       which topics
 positions.py          from where to where
-columns.py            which columns
+selection.py          which columns
+columns.py            their types
 pushdown.py           what filters leave of partitions, offsets and times
 """

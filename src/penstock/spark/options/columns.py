@@ -1,4 +1,4 @@
-"""The columns of a read and their types: those of Spark's Kafka connector, so that a query need not change."""
+"""The types of a read's columns: those of Spark's Kafka connector, so that a query need not change."""
 
 from pyspark.sql.types import (
     ArrayType,
@@ -12,55 +12,24 @@ from pyspark.sql.types import (
 )
 
 from penstock.spark.errors import OptionError
+from penstock.spark.options.selection import NAMES
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-ENVELOPE = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-        StructField("headers", ArrayType(_HEADER)),
-    ]
+_TYPES = (
+    BinaryType(),
+    BinaryType(),
+    StringType(),
+    IntegerType(),
+    LongType(),
+    TimestampType(),
+    IntegerType(),
+    ArrayType(_HEADER),
 )
+ENVELOPE = StructType([StructField(name, kind) for name, kind in zip(NAMES, _TYPES, strict=True)])
 """What a record has besides the fields of its value."""
 
 ERROR = StructField("_error", StringType())
 """Why a value could not be decoded; the last column of a typed read."""
-
-_BY_NAME = {field.name.lower(): field for field in ENVELOPE}
-_HEADERS = "headers"
-
-
-def select_columns(asked: str | None, *, headers: bool, typed: bool) -> tuple[str, ...]:
-    """
-    Args:
-        asked: names with commas between; None for all but headers.
-        headers: whether headers come last if they are not among them.
-        typed: whether the value's fields follow, so that none may be asked for.
-
-    Raises:
-        OptionError: a name is no column's, or there twice, or there is none.
-    """
-    if asked is None:
-        columns = [name for name in ENVELOPE.names if name != _HEADERS]
-    else:
-        columns = []
-        for word in filter(None, map(str.strip, asked.split(","))):
-            field = _BY_NAME.get(word.lower())
-            if field is None:
-                raise OptionError(f"columns names {word!r}, which no record has; there is {', '.join(ENVELOPE.names)}")
-            if field.name in columns:
-                raise OptionError(f"columns names {field.name!r} twice; leave one out")
-            columns.append(field.name)
-    if headers and _HEADERS not in columns:
-        columns.append(_HEADERS)
-    if not columns and not typed:
-        raise OptionError(f"columns = {asked!r} names no column; there is {', '.join(ENVELOPE.names)}")
-    return tuple(columns)
 
 
 def schema_of(columns: tuple[str, ...], fields: StructType | None) -> StructType:
@@ -79,7 +48,7 @@ def schema_of(columns: tuple[str, ...], fields: StructType | None) -> StructType
     if fields is None:
         return StructType(envelope)
     # Also against columns that are not asked for: a filter on `offset` must mean one thing.
-    taken = {*_BY_NAME, ERROR.name}
+    taken = {*map(str.lower, NAMES), ERROR.name}
     for field in fields:
         if field.name.lower() in taken:
             raise OptionError(

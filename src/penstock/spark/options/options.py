@@ -13,9 +13,9 @@ from penstock.client.settings import Settings
 from penstock.records.compression import Codec
 from penstock.spark.errors import OptionError
 from penstock.spark.options.client_properties import SECURITY
-from penstock.spark.options.columns import select_columns
 from penstock.spark.options.option_table import OPTIONS, Option, Use, check_names
 from penstock.spark.options.positions import Positions, check_order, parse_ending, parse_starting
+from penstock.spark.options.selection import select_columns
 from penstock.spark.options.subscription import Subscription, parse_subscription
 
 __all__ = [

@@ -10,8 +10,7 @@ import re2
 from penstock.client.cluster import LATEST, Topic
 from penstock.spark.errors import OptionError
 from penstock.spark.options.options import Subscription
-from penstock.spark.options.positions import Positions
-from penstock.spark.read.ranges import TopicPartition
+from penstock.spark.options.positions import Positions, TopicPartition
 
 OWN_PREFIX = "__penstock"
 """Topics Penstock itself keeps; a pattern never means them."""

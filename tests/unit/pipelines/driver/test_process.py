@@ -175,7 +175,7 @@ def test_an_address_that_is_taken(site: Site) -> None:
     other = Site(site.path / "other")
     driver = site.begin("--home", str(other.home.path), "--http", found.http)
     said, _ = driver.communicate(timeout=DEADLINE_S)
-    assert driver.returncode == 1
+    assert driver.returncode == 2
     assert f"--http {found.http} cannot be bound" in said
 
 

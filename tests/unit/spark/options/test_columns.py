@@ -4,7 +4,8 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from penstock.spark.errors import OptionError
-from penstock.spark.options.columns import ENVELOPE, schema_of, select_columns
+from penstock.spark.options.columns import ENVELOPE, schema_of
+from penstock.spark.options.selection import select_columns
 
 SEVEN = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 FIELDS = StructType([StructField("id", LongType()), StructField("name", StringType())])
