@@ -27,9 +27,9 @@ PAGE = "benchmarks.md"
 
 SUBJECTS = {"penstock": "Penstock", "kafka": "Apache Kafka", "floor": "C floor"}
 NOTES = {
-    "Produce": "![Throughput](images/benchmarks-throughput.svg)",
-    "Broker CPU for 1 GB in and out": "![Broker CPU](images/benchmarks-cpu.svg)",
-    "Latency": "![Latency](images/benchmarks-latency.svg)",
+    "Produce": "![Throughput](pictures/benchmarks-throughput.svg)",
+    "Broker CPU for 1 GB in and out": "![Broker CPU](pictures/benchmarks-cpu.svg)",
+    "Latency": "![Latency](pictures/benchmarks-latency.svg)",
     "Start and memory": "Ready is Penstock's `ready` line, and Kafka's first answer to a metadata request.",
     "Many partitions": "Topics of 1,000 partitions, ten records of 100 B in each, all read back in the end. A broker "
     f"without figures took more than {WIDEST_LIMIT_S:.0f} s for all of it, or failed. A killed Kafka first waits for "
@@ -174,7 +174,7 @@ def save(result: Result, docs: Path = DOCS) -> None:
     """Write the page and its plots."""
     docs.mkdir(parents=True, exist_ok=True)
     (docs / PAGE).write_text(mended(page(result)))
-    plots.save_all(result, docs / "images")
+    plots.save_all(result, docs / "pictures")
 
 
 def main() -> None:

@@ -59,11 +59,11 @@ def test_plots_are_the_same_every_time(tmp_path: Path) -> None:
     found = result(**{"base-produce": 200.0, "base-cpu": 0.7, "slow-default-p50": 3.0})
     report.save(found, tmp_path / "a")
     report.save(found, tmp_path / "b")
-    names = sorted(path.name for path in (tmp_path / "a" / "images").iterdir())
+    names = sorted(path.name for path in (tmp_path / "a" / "pictures").iterdir())
     assert names == ["benchmarks-cpu.svg", "benchmarks-latency.svg", "benchmarks-throughput.svg"]
     for name in names:
-        assert (tmp_path / "a" / "images" / name).read_bytes() == (tmp_path / "b" / "images" / name).read_bytes()
-        assert f"images/{name}" in (tmp_path / "a" / "benchmarks.md").read_text()
+        assert (tmp_path / "a" / "pictures" / name).read_bytes() == (tmp_path / "b" / "pictures" / name).read_bytes()
+        assert f"pictures/{name}" in (tmp_path / "a" / "benchmarks.md").read_text()
 
 
 def test_a_partial_run_takes_the_place_of_its_rows() -> None:
