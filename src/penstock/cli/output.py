@@ -78,7 +78,8 @@ def printable(text: str) -> str:
 
 def note(text: str) -> None:
     """Something a person should know that is no part of the answer."""
-    click.echo(text, err=True)
+    # Not click's echo: that looks for the bytes below the stream, and would write into the middle of a progress bar.
+    print(text, file=sys.stderr, flush=True)
 
 
 def format_bytes(count: float) -> str:

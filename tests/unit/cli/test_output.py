@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
@@ -148,3 +149,21 @@ def test_progress_on_a_terminal_goes_to_standard_error(total: float | None, show
     assert "writing" in screen.getvalue()
     assert shown in screen.getvalue()
     assert answer.getvalue() == ""
+
+
+class Teletype(io.TextIOWrapper):
+    """Standard error as a terminal has it, with bytes below."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("_colours")
+def test_a_note_has_a_line_of_its_own_above_a_bar() -> None:
+    below = io.BytesIO()
+    with redirect_stderr(Teletype(below, encoding="utf-8", errors="backslashreplace")):
+        with output.progress("sending", 10) as bar:
+            bar.advance(5)
+            output.note("the server is away")
+        text = below.getvalue().decode()
+    assert re.search(r"(\n|\x1b\[2K)the server is away *\r?\n", text), repr(text)
