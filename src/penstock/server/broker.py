@@ -231,15 +231,23 @@ class Broker:
         context.broker_settings = kafka_names.describe(config, bound, advertised)
         return advertised
 
-    async def stop(self) -> None:
+    async def create_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
+        """For who runs a broker and is no client of it. Raises `PenstockError`; -1 partitions are the default."""
+        assert self._engine is not None
+        await self._engine.create_topic(name, partitions, settings)
+
+    async def stop(self, *, cleanly: bool = True) -> None:
         """Stop accepting, finish what is under way, leave the data directory clean.
 
         Safe on a half-started broker; on one that failed, nothing is promised about the directory.
+
+        Args:
+            cleanly: otherwise what is under way is given up and the next start looks at everything, as after a kill.
         """
         if self._stopped:
             return
         self._stopped = True
-        cleanly = self._recovered and not self.failed.done()
+        cleanly = cleanly and self._recovered and not self.failed.done()
         if self._member is not None and cleanly:
             await self._member.leave()
         if self._kafka is not None:

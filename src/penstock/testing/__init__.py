@@ -3,7 +3,8 @@
 Owns: every stand-in for the outside world, and the broker embedded in a test. Never imports protocols, net or
 engine, `embedded.py` excepted. Nothing here is imported by a broker that serves.
 
-embedded.py         a broker inside a test
+embedded.py         a broker inside a test; `penstock.pytest_plugin` makes fixtures of it
+held_port.py        the port it keeps while it is stopped
 virtual_clock.py    an event loop with virtual time and a seeded order, and processes that can be killed
 faulty_disk.py      the disk port in memory: power cuts, torn writes, errors, a full device
 disk_tree.py        what that disk holds: durable and pending pages and names, what a power cut leaves
