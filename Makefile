@@ -8,7 +8,7 @@ CACHE := .cache
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 
-.PHONY: help run cluster quick test nightly golden setup check bench bench-spark bench-pipelines bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs lock clean
+.PHONY: help run cluster quick test nightly golden setup check bench bench-spark bench-pipelines bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs picture lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -101,6 +101,10 @@ chaos-spark: setup ## an exactly-once query whose driver and workers are killed 
 
 docs: $(DEV) ## renew the reference pages made from the code
 	@$(BIN)/python -m scripts.make_docs
+
+picture: $(DEV) ## run a broker, kill it under load, and record that as the picture in README
+	@scripts/system-packages tmux
+	@$(BIN)/python -m scripts.picture docs/pictures/kill.svg
 
 lock: $(BIN)/uv ## renew the locked requirements from pyproject.toml
 	@$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml -o requirements/base.txt
