@@ -62,7 +62,7 @@ def backfill(
         raise CommandError("--to must be later than --from", code=USAGE)
     with translated():
         spec = read_spec(Path(file))
-        directory = open_home(home).pipeline(spec.name)
+        directory = open_home(home).claim(spec.name, file)
         plan = plan_backfill(spec, directory, from_ms=from_ms, to_ms=to_ms, again=again, reserve=not planning)
         if not planning and plan.done < len(plan.rounds):
             _work(spec, directory, plan, master=master, conf=read_properties(settings))

@@ -66,6 +66,8 @@ def _look_at(home: "Home", word: str) -> "Figure":
     from penstock.pipelines.drawing.figure import make_figure
 
     spec = read_spec(Path(word)) if _is_file(word) else None
+    if spec is not None and home.pipeline(spec.name).find_other(word):
+        return make_figure(spec, None)  # the numbers under its name are of another
     seen = look(home, spec.name if spec else find_name(home, word))
     if spec is None:
         file = seen.status.file if seen.status else seen.wanted.file if seen.wanted else ""

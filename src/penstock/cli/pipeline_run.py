@@ -98,6 +98,7 @@ def check(file: str, no_spark: bool, offline: bool, output: str) -> int:
         "file": file,
         "pipeline": spec.name if spec else None,
         "fine": not found,
+        "unchecked": _tell_unchecked(no_spark=no_spark, offline=offline),
         "findings": [_format_finding(each) for each in found],
     }
 
@@ -105,7 +106,7 @@ def check(file: str, no_spark: bool, offline: bool, output: str) -> int:
         for each in found:
             click.echo(printable(str(each)))
         if spec is not None and not found:
-            _print_summary(file, spec)
+            _print_summary(f"{file}: {spec.name}{_tell_fine(no_spark=no_spark, offline=offline)}", spec)
 
     show(facts, output, table)
     if not found:
@@ -135,14 +136,27 @@ def _format_finding(finding: "Finding") -> dict[str, Any]:
     return {"file": place.file if place else None, "line": place.line if place else None, "text": finding.text}
 
 
-def _print_summary(file: str, spec: "Spec") -> None:
+def _tell_unchecked(*, no_spark: bool, offline: bool) -> list[str]:
+    left = {"brokers and sinks (--offline)": offline, "queries and columns (--no-spark)": no_spark}
+    return [part for part, is_left in left.items() if is_left]
+
+
+def _tell_fine(*, no_spark: bool, offline: bool) -> str:
+    unchecked = _tell_unchecked(no_spark=no_spark, offline=offline)
+    if not unchecked:
+        return " is fine"
+    looked_at = "the file is" if offline else "the file, brokers and sinks are"
+    return f": {looked_at if no_spark else 'the file and its queries are'} fine; not looked at: {', '.join(unchecked)}"
+
+
+def _print_summary(title: str, spec: "Spec") -> None:
     from penstock.pipelines.drawing import figure
 
     sources = [f"{each.name} ({figure.describe_source(each)})" for each in spec.sources]
     steps = [f"{each.name} ({figure.describe_step(each)})" for each in spec.steps]
     sinks = [f"{each.name} ({figure.describe_sink(each, spec.directory)})" for each in spec.sinks]
     fields = {"sources": ", ".join(sources), "steps": ", ".join(steps) or None, "sinks": ", ".join(sinks)}
-    print_fields(fields | {"dead letters": figure.describe_letters(spec)}, title=f"{file}: {spec.name} is fine")
+    print_fields(fields | {"dead letters": figure.describe_letters(spec)}, title=title)
 
 
 @contextmanager
@@ -189,7 +203,7 @@ def run(file: str, once: bool, master: str, http: str | None, settings: tuple[st
     conf = read_properties(settings)
     with translated():
         spec = read_spec(Path(file))
-        directory = open_home(home).pipeline(spec.name)
+        directory = open_home(home).claim(spec.name, file)
         if wrong := check_static(spec, reach=False):
             raise SpecError(wrong)
         check_installed(master)

@@ -75,7 +75,7 @@ def start(
     with translated():
         opened = open_home(home)
         spec = read_spec(Path(file))
-        directory = opened.pipeline(spec.name)
+        directory = opened.claim(spec.name, file)
         presence = Presence(opened)
         _refuse_other_driver(presence, master, http)
         seen = look(opened, spec.name)

@@ -49,14 +49,15 @@ def look(home: "Home", name: str) -> Seen:
         if status is None:
             return Seen(name, NEW, "", None, wanted, holder, now)
         if status.state.has_ended or holder is not None or _is_begun(home, status):
-            return Seen(name, status.state.value, status.reason, status, wanted, holder, now)
+            known = status.without_lag() if status.state.has_ended else status
+            return Seen(name, status.state.value, status.reason, known, wanted, holder, now)
         if directory.load_status() == status:
             break  # else it has ended between the two looks
     reason = (
         f"process {status.pid} ended while the pipeline was {status.state.value}; what was written is whole, and "
         f"'penstock pipeline start {status.file or 'FILE'}' goes on from there"
     )
-    return Seen(name, DIED, reason, status, wanted, holder, now)
+    return Seen(name, DIED, reason, status.without_lag(), wanted, holder, now)
 
 
 def _is_begun(home: "Home", status: "Status") -> bool:
@@ -102,7 +103,7 @@ def _find_by_file(home: "Home", names: Iterable[str], file: str) -> str:
     name = read_spec(Path(file)).name
     if name not in names:
         raise CommandError(f"pipeline {name} of {file} has not been run in {home.path} yet")
-    return name
+    return home.claim(name, file).name
 
 
 def format_seen(seen: Seen) -> dict[str, Any]:
@@ -135,7 +136,7 @@ def print_seen(facts: Mapping[str, Any]) -> None:
         "batch": None if facts["batch"] < 0 else f"{facts['batch']} in {facts['batch_s']:.2f} s",
         "rows": f"{facts['rows']:,}",
         "rate": f"{facts['rows_per_s']:,.0f} rows/s" if at_work else None,
-        "lag": None if facts["lag"] is None else f"{facts['lag']:,} rows",
+        "lag": "unknown" if facts["lag"] is None else f"{facts['lag']:,} rows",
         "dead letters": f"{facts['dead_letters']:,}",
         "restarts": facts["restarts"],
         "watermark": facts["watermark"] or None,
@@ -149,16 +150,16 @@ def _print_parts(facts: Mapping[str, Any]) -> None:
     if facts["sources"]:
         click.echo()
         rows = [
-            [name, f"{each['rows']:,}", f"{each['rows_per_s']:,.0f}", _count(each["lag"])]
+            [name, f"{each['rows']:,}", f"{each['rows_per_s']:,.0f}", _lag(each), each["trouble"]]
             for name, each in facts["sources"].items()
         ]
-        print_table(rows, ["source", "rows", "rows/s", "lag"])
+        print_table(rows, ["source", "rows", "rows/s", "lag", "trouble"])
     if facts["steps"]:
         click.echo()
         steps = [
             [
                 name,
-                f"{each['rows']:,}",
+                _count(each["rows"]),
                 ", ".join(f"{what or 'not decoded'}: {count:,}" for what, count in each["failed"].items()),
             ]
             for name, each in facts["steps"].items()
@@ -187,7 +188,7 @@ def print_list(found: Iterable[Mapping[str, Any]], driver: "Driver | None") -> N
             each["pipeline"],
             each["state"],
             _rate(each),
-            _count(each.get("lag")),
+            (_count(each["lag"]) or "unknown") if "lag" in each else None,
             _count(each.get("dead_letters")),
             f"{format_span(each['silent_s'])} ago" if each["silent_s"] is not None else None,
             _clip(each["reason"]),
@@ -218,6 +219,11 @@ def format_span(seconds: float) -> str:
 
 def _rate(facts: Mapping[str, Any]) -> str | None:
     return f"{facts['rows_per_s']:,.0f}" if facts["state"] == "running" else None
+
+
+def _lag(source: Mapping[str, Any]) -> str | None:
+    """Files have none; of a topic it may be unknown."""
+    return _count(source["lag"]) or ("unknown" if source["trouble"] else None)
 
 
 def _count(value: int | None) -> str | None:

@@ -128,6 +128,8 @@ def _tell_numbers(status: "Status") -> Iterator[str]:
     yield format_rate(status.rows_per_s)
     if status.lag is not None:
         yield f"lag {format_count(status.lag)}"
+    elif any(each.trouble for each in status.sources.values()):
+        yield "lag unknown"
     if status.batch_s:
         yield f"batch {status.batch} in {format_seconds(status.batch_s)}"
 
@@ -254,8 +256,10 @@ def _draw_parts(status: "Status") -> "Table":
     for justify in ("left", "left", "right", "right", "left"):
         table.add_column(justify=justify)
     for name, source in status.sources.items():
-        lag = "" if source.lag is None else f"lag {format_count(source.lag)}"
-        table.add_row("source", Text(name), format_rate(source.rows_per_s), plural(source.rows, "row"), lag)
+        words = Text(printable(source.trouble), style="red")
+        if source.lag is not None:
+            words = Text(f"lag {format_count(source.lag)}")
+        table.add_row("source", Text(name), format_rate(source.rows_per_s), plural(source.rows, "row"), words)
     for name, sink in status.sinks.items():
         words = Text(printable(sink.trouble), style="red")
         if sink.rejected:

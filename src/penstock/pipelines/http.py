@@ -71,8 +71,12 @@ def create_app(
         statuses: of all pipelines, called for every request; must not block.
         not_ready: why nothing can run here yet.
     """
+
+    def known() -> Sequence[Status]:
+        return [each.without_lag() if each.state.has_ended else each for each in statuses()]
+
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(PipelineCollector(statuses))
+    registry.register(PipelineCollector(known))
 
     async def live(request: Request) -> Response:
         return JSONResponse({"status": "live"}, headers=_NO_STORE)  # that it answers is the answer
@@ -84,7 +88,7 @@ def create_app(
         return JSONResponse(body, 503 if reasons else 200, headers=_NO_STORE)
 
     async def health(request: Request) -> Response:
-        verdicts = {each.pipeline: (each, judge(each, clock_ms())) for each in statuses()}
+        verdicts = {each.pipeline: (each, judge(each, clock_ms())) for each in known()}
         worst = max(
             (verdict.health for _, verdict in verdicts.values()), key=_BY_SEVERITY.index, default=Health.HEALTHY
         )

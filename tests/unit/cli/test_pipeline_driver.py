@@ -382,7 +382,7 @@ def test_status_in_full(site: Site) -> None:
         "  restarts      2",
         "  watermark     2026-05-01T12:00:00Z",
         "",
-        "SOURCE          ROWS  ROWS/S     LAG",
+        "SOURCE          ROWS  ROWS/S     LAG  TROUBLE",
         "orders     1,234,567   1,500  98,765",
         "customers         40       0       -",
         "",
@@ -401,8 +401,35 @@ def test_status_for_scripts(site: Site) -> None:
         directory.save_status(Status.from_json(FULL.to_json() | {"updated_ms": now_ms()}))
         facts = site.ask("status", "revenue")
         assert yaml.safe_load(site.call("status", "revenue", "-o", "yaml").out)["sinks"] == facts["sinks"]
-    assert facts["sources"]["orders"] == {"rows": 1234567, "rows_per_s": 1500.4, "lag": 98765}
+    assert facts["sources"]["orders"] == {"rows": 1234567, "rows_per_s": 1500.4, "lag": 98765, "trouble": ""}
     assert 0 <= facts["silent_s"] < DEADLINE_S
+
+
+def test_lag_that_nobody_knows(site: Site) -> None:
+    """While a source's brokers are away, and when nobody looks any more."""
+    directory = site.home.pipeline("revenue")
+    away = replace(FULL, lag=None, sources={"orders": SourceStatus(7, 0.0, None, "no broker")}, updated_ms=now_ms())
+    with directory.locked("run"):
+        directory.save_status(away)
+        lines = [" ".join(line.split()) for line in site.call("status", "revenue").out.splitlines()]
+        assert "lag unknown" in lines
+        assert "orders 7 0 unknown no broker" in lines
+        assert "unknown" in site.call("list").out
+    directory.save_status(replace(FULL, state=State.FINISHED, updated_ms=now_ms()))
+    facts = site.ask("status", "revenue")
+    assert (facts["lag"], facts["sources"]["orders"]["lag"]) == (None, None)
+    assert site.ask("list")[0]["lag"] is None
+
+
+def test_a_name_that_another_file_has(site: Site) -> None:
+    taken, mine = site.file("revenue"), site.path / "mine" / "revenue.yaml"
+    mine.parent.mkdir()
+    mine.write_text("runs")
+    site.home.pipeline("revenue").save_identity(Identity({}, taken, 1))
+    answer = site.call("start", str(mine))
+    assert answer.code != 0
+    assert f"is the state of {taken}" in answer.err
+    assert site.home.pipeline("revenue").load_wanted() is None
 
 
 def test_status_again_and_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.cli import main as root
 from penstock.cli.main import main
-from penstock.pipelines.home import Home
+from penstock.pipelines.home import Home, Identity
 from penstock.pipelines.home.status import SourceStatus, State, Status
 
 FILE = """\
@@ -54,7 +54,23 @@ def test_numbers_of_the_last_status(word: str, file: Path, capsys: pytest.Captur
     assert main(["pipeline", "graph", word]) == 0
     out = capsys.readouterr().out
     assert out.startswith("shop  stopped  7 rows")
-    assert "lag 3" in out
+    assert "lag" not in out  # nobody looks any more
+
+
+def test_lag_of_what_is_at_work(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(file, State.RUNNING)
+    with Home(Path(os.environ["PENSTOCK_PIPELINES"])).pipeline("shop").locked("run"):
+        assert main(["pipeline", "graph", "shop"]) == 0
+    assert "lag 3" in capsys.readouterr().out
+
+
+def test_a_file_whose_name_another_has(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(file, State.STOPPED)
+    Home(Path(os.environ["PENSTOCK_PIPELINES"])).pipeline("shop").save_identity(Identity({}, str(file), 1))
+    other = tmp_path / "copy.yaml"
+    other.write_text(FILE)
+    assert main(["pipeline", "graph", str(other)]) == 0
+    assert "7 rows" not in capsys.readouterr().out
 
 
 def test_a_process_that_is_gone(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

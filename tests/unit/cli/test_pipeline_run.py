@@ -173,7 +173,7 @@ def test_a_sample_is_written_and_fine(
     assert main(["pipeline", "new", *words]) == 0
     assert capsys.readouterr().err == f"wrote {file}; next: penstock pipeline check {file}\n"
     assert main(["pipeline", "check", file, "--offline", "--no-spark"]) == 0
-    assert capsys.readouterr().out.startswith(f"{file}: {name} is fine\n")
+    assert capsys.readouterr().out.startswith(f"{file}: {name}: the file is fine; not looked at: brokers and sinks ")
 
 
 def test_no_file_is_overwritten(file: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,6 +211,7 @@ def test_findings_for_scripts(file: str, monkeypatch: pytest.MonkeyPatch, capsys
         "file": "shop.yaml",
         "pipeline": "shop",
         "fine": False,
+        "unchecked": ["queries and columns (--no-spark)"],
         "findings": [
             {"file": "shop.yaml", "line": 2, "text": "source orders: gone"},
             {"file": None, "line": None, "text": "no Java"},
@@ -247,10 +248,31 @@ def test_without_spark_the_rest_is_still_told(
     assert capsys.readouterr().out == f"{refusal}; --no-spark leaves queries unchecked\n"
 
 
-def test_a_pipeline_that_is_fine(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pipeline", "check", file, "--offline", "--no-spark"]) == 0
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], " is fine"),
+        (["--no-spark"], ": the file, brokers and sinks are fine; not looked at: queries and columns (--no-spark)"),
+        (["--offline"], ": the file and its queries are fine; not looked at: brokers and sinks (--offline)"),
+        (
+            ["--offline", "--no-spark"],
+            ": the file is fine; not looked at: brokers and sinks (--offline), queries and columns (--no-spark)",
+        ),
+    ],
+)
+def test_a_pipeline_that_is_fine(
+    file: str,
+    words: list[str],
+    told: str,
+    spark: FakeSpark,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(check, "check_static", lambda _spec, *, reach: [])
+    monkeypatch.setattr(check, "check_analysed", lambda _spec, _spark: [])
+    assert main(["pipeline", "check", file, *words]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "shop.yaml: shop is fine",
+        f"shop.yaml: shop{told}",
         "  sources       orders (topic orders)",
         "  steps         clean (SQL)",
         "  sinks         lake (parquet ./lake)",

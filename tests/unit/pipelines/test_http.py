@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -94,6 +95,15 @@ def test_the_whole_is_as_healthy_as_the_worst(site: Site) -> None:
     assert (answer.status_code, answer.json()["status"]) == (503, "unhealthy")
     assert answer.json()["pipelines"]["revenue"]["status"] == "healthy"
     assert site.get("/health/live").status_code == 200
+
+
+def test_lag_of_what_has_ended_is_not_told(site: Site) -> None:
+    site.statuses = [replace(REVENUE, state=State.STOPPED)]
+    assert site.get("/health").json()["pipelines"]["revenue"]["lag"] is None
+    assert "lag_rows{" not in site.get("/metrics").text
+    site.statuses = [REVENUE]
+    assert site.get("/health").json()["pipelines"]["revenue"]["lag"] == 7
+    assert "lag_rows{" in site.get("/metrics").text
 
 
 def test_ready(site: Site) -> None:

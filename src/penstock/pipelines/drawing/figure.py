@@ -162,13 +162,17 @@ def _quarantines(expectations: Iterable[Expectation]) -> bool:
 
 def _draw_source(source: "Source", status: "Status | None", live: bool) -> Node:
     facts: list[Fact] = []
+    mood = Mood.PLAIN
     now = status.sources.get(source.name) if status else None
     if now is not None and not source.is_static:
         facts += _tell_rows(now.rows, now.rows_per_s, live)
         if now.lag is not None:
             facts += [Fact(f"lag {format_count(now.lag)}")]
+        if now.trouble:
+            facts += [Fact("lag unknown", Mood.WARN), Fact(now.trouble, Mood.BAD)]
+            mood = Mood.BAD
     facts += _tell_expectations(source.name, source.expect, status)
-    return _node(Role.SOURCE, source.name, describe_source(source), facts)
+    return _node(Role.SOURCE, source.name, describe_source(source), facts, mood)
 
 
 def _draw_step(step: "Step", status: "Status | None") -> Node:

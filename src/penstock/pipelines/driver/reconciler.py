@@ -202,7 +202,7 @@ def _say(directory: PipelineDirectory, wanted: Wanted, master: str, state: State
         last = directory.load_status()
     now = now_ms()
     status = replace(
-        last or Status(directory.name, state),
+        last.without_lag() if last else Status(directory.name, state),
         state=state,
         reason=reason,
         pid=os.getpid(),

@@ -110,6 +110,21 @@ class Home:
             )
         return PipelineDirectory(name, self.path / name)
 
+    def claim(self, name: str, file: str) -> "PipelineDirectory":
+        """The directory of the pipeline that is called so in a file.
+
+        Raises:
+            PipelineError: that is no name, or what is kept under it is another file's.
+        """
+        directory = self.pipeline(name)
+        if other := directory.find_other(file):
+            raise PipelineError(
+                f"pipeline {name}: what is kept under that name in {self.path} is the state of {other}. Give this one "
+                f"another name, or another home (--home DIR); if it takes the other's place, remove {other}, or begin "
+                f"anew with: penstock pipeline reset {name}"
+            )
+        return directory
+
 
 class PipelineDirectory:
     """What is kept of one pipeline."""
@@ -155,6 +170,19 @@ class PipelineDirectory:
     def save_identity(self, identity: Identity) -> None:
         self._make()
         sealed.save(self.path / "identity.json", asdict(identity))
+
+    def find_other(self, file: str) -> str:
+        """The file whose state this is, if it is not this one; "" where there is no state, or its file has moved."""
+        known = self.load_identity()
+        if known is None:
+            return ""
+        other = known.spec_file
+        if not os.path.isabs(other):  # an older identity has it as it was typed
+            last = self.load_status()
+            other = last.file if last else ""
+        if not os.path.exists(other) or os.path.abspath(file) == other:
+            return ""
+        return "" if os.path.exists(file) and os.path.samefile(file, other) else other
 
     def load_status(self) -> Status | None:
         path = self.path / "status.json"

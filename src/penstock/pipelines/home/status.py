@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Final, Self
 
@@ -28,18 +28,20 @@ _ENDED: Final = frozenset({State.STOPPED, State.FINISHED, State.FAILED})
 
 @dataclass(frozen=True, slots=True)
 class SourceStatus:
-    """`lag`: rows that are there and not read yet; None where nobody can tell."""
+    """`lag`: rows that are there and not read yet; None where nobody can tell. `trouble`: why its brokers are waited
+    for, or ""."""
 
     rows: int = 0
     rows_per_s: float = 0.0
     lag: int | None = None
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StepStatus:
-    """`rows` of its output where known; `failed`: how many rows broke each expectation."""
+    """`rows` of its output, None where nobody counts them; `failed`: how many rows broke each expectation."""
 
-    rows: int = 0
+    rows: int | None = None
     failed: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -63,7 +65,7 @@ class Status:
         query: Spark's id of the query, kept in the checkpoint.
         batch: the last micro-batch that was written, -1 before the first.
         batch_s: how long that took.
-        lag: of all sources, where it is known.
+        lag: of all topics; None where that of one is not known.
         restarts: how often trouble was waited for and the query begun again.
     """
 
@@ -89,6 +91,11 @@ class Status:
     sources: Mapping[str, SourceStatus] = field(default_factory=dict)
     steps: Mapping[str, StepStatus] = field(default_factory=dict)
     sinks: Mapping[str, SinkStatus] = field(default_factory=dict)
+
+    def without_lag(self) -> Self:
+        """For a pipeline that is not at work: nobody looks any more what there is to read."""
+        sources = {name: replace(each, lag=None, trouble="") for name, each in self.sources.items()}
+        return replace(self, lag=None, sources=sources)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.pipelines.errors import Changed, Finding, PipelineError, SpecError
 from penstock.pipelines.home.directory import Identity, PipelineDirectory
-from penstock.pipelines.home.status import State, Status, now_ms
+from penstock.pipelines.home.status import SourceStatus, State, Status, now_ms
 from penstock.pipelines.model import Spec
 from penstock.pipelines.run import beginning
 from penstock.pipelines.run import counters as totals
 from penstock.pipelines.run.batch import BatchWriter, Stopped
+from penstock.pipelines.run.brokers import asking
 from penstock.pipelines.run.failures import TaskFailed, translate
 from penstock.pipelines.run.graph import Graph, build
 from penstock.pipelines.run.sessions import is_connect, new_session
@@ -148,10 +149,17 @@ class Run:
         )
         self._show(State.STARTING, "preparing sinks")
         writer.prepare()
-        if self._directory.load_identity() is None:
-            self._directory.save_identity(Identity(fingerprint(self._spec), str(self._spec.file or ""), now_ms()))
+        self._note_identity()
         self._watch.status = replace(self._watch.status, stateful=self._graph.is_stateful)
         self._writer = writer
+
+    def _note_identity(self) -> None:
+        file = os.path.abspath(self._spec.file) if self._spec.file else ""
+        known = self._directory.load_identity()
+        if known is None:
+            self._directory.save_identity(Identity(fingerprint(self._spec), file, now_ms()))
+        elif known.spec_file != file:
+            self._directory.save_identity(replace(known, spec_file=file))
 
     def _has_begun(self) -> bool:
         return any((self._directory.checkpoint / "offsets").glob("[0-9]*"))
@@ -186,6 +194,10 @@ class Run:
     def _run(self) -> None:
         if self._writer is None:
             self._prepare_patiently()
+        with asking(self._spec, self._watch):
+            self._run_queries()
+
+    def _run_queries(self) -> None:
         wait_s, since = _FIRST_WAIT_S, time.monotonic()
         while not self._stop.is_set():
             before = self._watch.status.batch
@@ -268,7 +280,7 @@ class Run:
             started_ms=now_ms(),
             query=last.query if last else "",
             sources={
-                name: replace(each, rows_per_s=0.0)
+                name: SourceStatus(each.rows)
                 for name, each in (last.sources if last else {}).items()
                 if spec.source(name) is not None
             },
@@ -297,10 +309,12 @@ def check_unchanged(spec: Spec, directory: PipelineDirectory) -> None:
     """Raise `Changed` if the steps are not those that the pipeline's state was made by."""
     known = directory.load_identity()
     different = changes(known.nodes, fingerprint(spec)) if known is not None else []
-    if different:
+    if known is not None and different:
+        moved = spec.file is not None and os.path.abspath(spec.file) != known.spec_file
+        made = f"made by {known.spec_file}" if moved and known.spec_file else "made"
         raise Changed(
-            f"pipeline {spec.name}: {', '.join(different)} since its state was made, so what it has read and kept may "
-            f"not fit. Undo the change, or begin anew with: penstock pipeline reset {spec.name}"
+            f"pipeline {spec.name}: {', '.join(different)} since its state was {made}, so what it has read and kept "
+            f"may not fit. Undo the change, or begin anew with: penstock pipeline reset {spec.name}"
         )
 
 

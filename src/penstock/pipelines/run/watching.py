@@ -1,10 +1,12 @@
 """What Spark tells of a query's progress, and the totals of its micro-batches, as one status.
 
 How many rows of a topic were read is the way from where the pipeline began to where it is, by offsets: nothing that is
-added up could be missed or counted twice in a crash.
+added up could be missed or counted twice in a crash. What is left to read is the way from there to the topic's end, as
+long as somebody can tell where that is.
 """
 
 import json
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -51,6 +53,10 @@ class Watch:
         self._rates: dict[str, Rate] = {}
         self._counters = counters
         self._troubles: dict[str, str] = {}
+        self._ends: dict[str, Places] = {}
+        self._latest: dict[str, Places] = {}
+        self._away: dict[str, str] = {}
+        self._brokers = threading.Lock()
         self.status = status
 
     # --- told by the micro-batch at work
@@ -62,6 +68,20 @@ class Watch:
         self._troubles = {name: old for name, old in self._troubles.items() if name != sink} | (
             {sink: text} if text else {}
         )
+
+    # --- told by brokers
+
+    def heard(self, source: str, latest: Places) -> None:
+        """Where a source's topics end now."""
+        with self._brokers:
+            self._latest[source] = latest
+            self._away.pop(source, None)
+
+    def missed(self, source: str, reason: str) -> None:
+        """Nobody says where a source's topics end."""
+        with self._brokers:
+            self._latest.pop(source, None)
+            self._away[source] = reason
 
     # --- told by Spark
 
@@ -76,20 +96,20 @@ class Watch:
         for source, each in zip(self._match(ends), told["sources"], strict=True):
             if source is None:
                 continue
-            rows, lag = read_source(each)
+            rows, _ = read_source(each)
             before = sources.get(source, SourceStatus())
-            total = self._way(source, _offsets(each.get("endOffset")))
+            end = _offsets(each.get("endOffset"))
+            total = self._way(source, end)
             if total is None:
                 total = before.rows + (rows if fresh else 0)
-            sources[source] = replace(before, rows=total, lag=lag)
-        lags = [each.lag for each in sources.values() if each.lag is not None]
+            sources[source] = replace(before, rows=total)
+            self._reach(source, end, _offsets(each.get("latestOffset")))
         took = told.get("durationMs", {}).get("triggerExecution", 0) / 1000 if fresh else self.status.batch_s
         self.status = replace(
             self.status,
             query=told["id"],
             batch=told["batchId"] if fresh else self.status.batch,
             batch_s=took,
-            lag=sum(lags) if lags else None,
             sources=sources,
             watermark=told.get("eventTime", {}).get("watermark", "") or self.status.watermark,
         )
@@ -99,10 +119,20 @@ class Watch:
         ends = read_ends(checkpoint, self._counters.batch)
         sources = dict(self.status.sources)
         for source, end in zip(self._match(ends), ends, strict=True):
-            total = None if source is None else self._way(source, end)
-            if source is not None and total is not None:
+            if source is None:
+                continue
+            self._reach(source, end, None)
+            total = self._way(source, end)
+            if total is not None:
                 sources[source] = replace(sources.get(source, SourceStatus()), rows=total)
         self.status = replace(self.status, sources=sources, batch=self._counters.batch)
+
+    def _reach(self, source: str, end: Places | None, latest: Places | None) -> None:
+        with self._brokers:
+            if end is not None:
+                self._ends[source] = end
+            if latest is not None and source not in self._away:
+                self._latest[source] = latest
 
     def _match(self, ends: Sequence[Places | None]) -> list[str | None]:
         """Whose offsets these are: Spark's sources have no names, and come in the plan's order."""
@@ -128,10 +158,7 @@ class Watch:
         """The status at this moment."""
         moment = time.monotonic()
         counters = self._counters
-        sources = {
-            name: replace(each, rows_per_s=self._rate(f"source {name}", each.rows, moment))
-            for name, each in self.status.sources.items()
-        }
+        sources = self._sources(moment)
         sinks = {
             sink.name: SinkStatus(
                 sink.kind,
@@ -142,11 +169,10 @@ class Watch:
             )
             for sink in self._spec.sinks
         }
-        if state is State.RUNNING and self._troubles:
-            state, reason = State.WAITING, next(iter(self._troubles.values()))
+        troubles = [each.trouble for each in sources.values() if each.trouble] + list(self._troubles.values())
+        if state is State.RUNNING and troubles:
+            state, reason = State.WAITING, troubles[0]
         rows = sum(each.rows for each in sources.values())
-        names = [source.name for source in self._spec.sources] + [step.name for step in self._spec.steps]
-        out = {sink.source: sinks[sink.name].rows + sinks[sink.name].rejected for sink in self._spec.sinks}
         self.status = replace(
             self.status,
             state=state,
@@ -156,11 +182,53 @@ class Watch:
             dead_letters=counters.dead_letters,
             rows=rows,
             rows_per_s=self._rate("", rows, moment),
+            lag=self._sum_lags(sources),
             sources=sources,
-            steps={name: StepStatus(out.get(name, 0), dict(counters.failed.get(name, {}))) for name in names},
+            steps=self._steps(sources, sinks),
             sinks=sinks,
         )
         return self.status
+
+    def _steps(self, sources: Mapping[str, SourceStatus], sinks: Mapping[str, SinkStatus]) -> dict[str, StepStatus]:
+        """Sources too, for they have expectations. Rows are those that were read, or that a sink was given."""
+        names = [source.name for source in self._spec.sources] + [step.name for step in self._spec.steps]
+        rows = {name: each.rows for name, each in sources.items()}
+        for sink in self._spec.sinks:
+            given = sinks[sink.name].rows + sinks[sink.name].rejected
+            rows[sink.source] = given
+        failed = self._counters.failed
+        return {name: StepStatus(rows.get(name), dict(failed.get(name, {}))) for name in names}
+
+    def _sources(self, moment: float) -> dict[str, SourceStatus]:
+        with self._brokers:
+            told = {**self.status.sources, **{name: SourceStatus() for name in (*self._latest, *self._away)}}
+            return {
+                name: SourceStatus(
+                    rows := self.status.sources.get(name, SourceStatus()).rows,
+                    self._rate(f"source {name}", rows, moment),
+                    self._lag(name),
+                    self._away.get(name, ""),
+                )
+                for name in told
+            }
+
+    def _lag(self, source: str) -> int | None:
+        """What is left to read behind the last micro-batch, or before the first one behind the beginning."""
+        latest, end = self._latest.get(source), self._ends.get(source)
+        if end is None and source in self.began:
+            end = {
+                (topic, partition): offset
+                for topic, offsets in self.began[source].items()
+                for partition, offset in offsets.items()
+            }
+        return None if latest is None or end is None else _way_to(end, latest)
+
+    def _sum_lags(self, sources: Mapping[str, SourceStatus]) -> int | None:
+        """Of topics: a sum in which one is missing would look like less than there is."""
+        topics = [each.name for each in self._spec.sources if each.kind == "topic"]
+        lags = [sources[name].lag if name in sources else None for name in topics]
+        known = [each for each in lags if each is not None]
+        return sum(known) if known and len(known) == len(lags) else None
 
     def _rate(self, name: str, total: int, moment: float) -> float:
         return round(self._rates.setdefault(name, Rate()).add(total, moment), 1)
@@ -172,8 +240,11 @@ def read_source(told: Mapping[str, Any]) -> tuple[int, int | None]:
     if end is None:
         return int(told.get("numInputRows", 0)), None
     rows = sum(offset - (start or {}).get(place, 0) for place, offset in end.items() if _known(start, place))
-    lag = None if latest is None else sum(max(0, offset - end.get(place, 0)) for place, offset in latest.items())
-    return max(0, rows), lag
+    return max(0, rows), None if latest is None else _way_to(end, latest)
+
+
+def _way_to(end: Places, latest: Places) -> int:
+    return sum(max(0, offset - end.get(place, 0)) for place, offset in latest.items())
 
 
 def _known(start: Mapping[tuple[str, str], int] | None, place: tuple[str, str]) -> bool:

@@ -244,3 +244,46 @@ def test_the_home_needs_no_spark() -> None:
     code = "import sys, penstock.pipelines.home, penstock.pipelines.driver.presence; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"pyspark", "uvicorn", "starlette", "rich"} & set(done.stdout.split()) == set()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """Two files of a pipeline of the same name."""
+    made = tmp_path / "a" / "revenue.yaml", tmp_path / "b" / "revenue.yaml"
+    for each in made:
+        each.parent.mkdir()
+        each.write_text("name: revenue")
+    return made
+
+
+def test_a_name_is_one_file_s(home: Home, revenue: PipelineDirectory, files: tuple[Path, Path]) -> None:
+    one, other = map(str, files)
+    assert home.claim("revenue", other).path == revenue.path  # nothing is kept yet
+    revenue.save_identity(Identity({}, one, 1))
+    assert home.claim("revenue", one).path == revenue.path
+    with pytest.raises(PipelineError, match=f"is the state of {one}. Give this one another name"):
+        home.claim("revenue", other)
+
+
+def test_a_file_that_was_moved_keeps_its_state(
+    home: Home, revenue: PipelineDirectory, files: tuple[Path, Path]
+) -> None:
+    one, other = files
+    revenue.save_identity(Identity({}, str(one), 1))
+    one.unlink()
+    assert home.claim("revenue", str(other)).path == revenue.path
+    one.symlink_to(other)
+    assert home.claim("revenue", str(other)).path == revenue.path
+
+
+def test_an_identity_with_a_file_as_it_was_typed(
+    home: Home, revenue: PipelineDirectory, files: tuple[Path, Path]
+) -> None:
+    """Then the last status knows where that was."""
+    one, other = map(str, files)
+    revenue.save_identity(Identity({}, "revenue.yaml", 1))
+    assert home.claim("revenue", other).path == revenue.path
+    revenue.save_status(Status("revenue", State.STOPPED, file=one))
+    assert home.claim("revenue", one).path == revenue.path
+    with pytest.raises(PipelineError, match="is the state of"):
+        home.claim("revenue", other)

@@ -1,8 +1,9 @@
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from penstock.pipelines.home.status import State, Status
-from penstock.pipelines.model import DeadLetters, SinkSpec, Source, Spec
+from penstock.pipelines.model import DeadLetters, SinkSpec, Source, Spec, Step
 from penstock.pipelines.run.counters import Counters
 from penstock.pipelines.run.watching import Rate, Watch, read_source
 
@@ -72,6 +73,50 @@ def test_an_idle_query_tells_its_lag() -> None:
         status = watch.now(State.RUNNING)
         seen.append((status.rows, status.lag, status.batch))
     assert seen == [(10, 0, 0), (10, 15, 0), (25, 0, 1)]
+
+
+def test_lag_is_unknown_while_brokers_are_away() -> None:
+    watch = Watch(SPEC, Status("p", State.STARTING), Counters())
+    watch.progress(progress(0, offsets(0), offsets(10), offsets(10)))
+    assert watch.now(State.RUNNING).lag == 0
+    watch.missed("orders", "source orders: no broker answers")
+    for event in (None, progress(1, offsets(10), offsets(10), offsets(10), rows=0)):
+        if event is not None:
+            watch.progress(event)  # what Spark had heard before does not make it known
+        status = watch.now(State.RUNNING)
+        assert (status.state, status.reason) == (State.WAITING, "source orders: no broker answers")
+        assert (status.lag, status.sources["orders"].lag) == (None, None)
+        assert status.rows == 10
+    watch.heard("orders", {("orders", "0"): 14})
+    status = watch.now(State.RUNNING)
+    assert (status.state, status.reason, status.lag) == (State.RUNNING, "", 4)
+
+
+def test_lag_before_the_first_batch_is_from_the_beginning() -> None:
+    watch = Watch(SPEC, Status("p", State.STARTING), Counters())
+    assert watch.now(State.RUNNING).lag is None
+    watch.began = {"orders": {"orders": {"0": 4}}}
+    watch.heard("orders", {("orders", "0"): 14})
+    assert watch.now(State.RUNNING).lag == 10
+
+
+def test_a_sum_with_an_unknown_lag_is_unknown() -> None:
+    two = replace(SPEC, sources=(*SPEC.sources, Source("refunds", "topic", {"topic": ("refunds",)})))
+    watch = Watch(two, Status("p", State.STARTING), Counters())
+    watch.began = {name: {name: {"0": 0}} for name in ("orders", "refunds")}
+    watch.heard("orders", {("orders", "0"): 3})
+    assert watch.now(State.RUNNING).lag is None
+    watch.heard("refunds", {("refunds", "0"): 2})
+    assert watch.now(State.RUNNING).lag == 5
+
+
+def test_rows_of_steps_are_known_or_not_told() -> None:
+    steps = (Step("paid", ("orders",), "SELECT"), Step("named", ("paid",), "SELECT"))
+    spec = replace(SPEC, steps=steps, sinks=(SinkSpec("lake", "delta", "named", {}),))
+    watch = Watch(spec, Status("p", State.STARTING), Counters(sinks=Counter(lake=3), rejected=Counter(lake=1)))
+    watch.progress(progress(0, offsets(0), offsets(10), offsets(10)))
+    rows = {name: each.rows for name, each in watch.now(State.RUNNING).steps.items()}
+    assert rows == {"orders": 10, "shops": None, "paid": None, "named": 4}
 
 
 def test_trouble_is_waiting_until_it_is_over() -> None:
