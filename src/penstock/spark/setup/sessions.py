@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.spark.setup.gateway import launch
 from penstock.spark.setup.installation import GET_PYSPARK, Java, SetupError, find_java, find_pyspark
 from penstock.spark.setup.warm import Warmth, find_warmth
 
@@ -45,11 +46,13 @@ def session(app_name: str = "penstock", master: str = "local[*]", **conf: object
     java = find_java()
     # A copy in this machine's cache means nothing to executors elsewhere.
     warmth = find_warmth(find_pyspark(), java) if _is_local(master) else None
-    builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in settings(master, conf, warmth).items():
-        builder = builder.config(name, value)
+    wanted = {"spark.app.name": app_name, "spark.master": master, **settings(master, conf, warmth)}
     _choose_python(master)
     with _launching(java, warmth):
+        launch(wanted)
+        builder = SparkSession.builder
+        for name, value in wanted.items():
+            builder = builder.config(name, value)
         return builder.getOrCreate()
 
 
