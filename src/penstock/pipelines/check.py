@@ -23,7 +23,7 @@ from penstock.client.errors import ClientError, Unreachable
 from penstock.client.settings import Settings
 from penstock.extras import install_line
 from penstock.pipelines.errors import Finding, Missing, PipelineError, SpecError
-from penstock.pipelines.model import Place, SinkSpec, Spec
+from penstock.pipelines.model import Place, SinkSpec, Source, Spec
 from penstock.pipelines.sinks import open_sink
 from penstock.pipelines.sinks.contract import Context
 
@@ -63,7 +63,7 @@ def check_static(spec: Spec, *, reach: bool) -> list[Finding]:
     Args:
         reach: whether brokers and sinks are asked, all at the same time; each has `DEADLINE_S`.
     """
-    found = [*_check_functions(spec), *_check_files(spec)]
+    found = [*_check_functions(spec), *_check_files(spec), *_check_schemas(spec)]
     subscriptions, wrong = _read_subscriptions(spec)
     usable, missing = _find_libraries(spec)
     found += [*wrong, *missing]
@@ -84,7 +84,26 @@ def check_analysed(spec: Spec, spark: "SparkSession") -> list[Finding]:
         graph = build(with_functions(spec), own)
     except SpecError as error:
         return list(error.findings)
-    return sorted((each for sink in spec.sinks for each in _check_columns(graph, sink)), key=_line)
+    found = [each for sink in spec.sinks for each in _check_columns(graph, sink)]
+    return sorted([*found, *_check_state(graph)], key=_line)
+
+
+def _check_state(graph: "Graph") -> Iterator[Finding]:
+    """Steps whose state never ends, and those that Spark would refuse when the query starts."""
+    from penstock.pipelines.run.plans import explain_join, find_endless_joins, find_refusal, plan_of
+
+    known: set[str] = set()
+    for name, node in graph.nodes.items():
+        if not node.own_state:
+            continue
+        endless = [each for each in find_endless_joins(plan_of(node.raw)) if each.line not in known]
+        known |= {each.line for each in endless}
+        for each in endless:
+            yield Finding(node.made.place, f"step {name}: {explain_join(each)}")
+        refusal = "" if known else find_refusal(node.raw, graph.spec.mode)
+        if refusal:
+            yield Finding(node.made.place, f"step {name}: Spark does not stream it: {refusal}")
+            return  # the steps above it would be refused for the same reason
 
 
 def _line(finding: Finding) -> tuple[str, int]:
@@ -116,6 +135,33 @@ def _check_files(spec: Spec) -> Iterator[Finding]:
         schema = source.options.get("schema_file")
         if schema and not (spec.directory / str(schema)).is_file():
             yield Finding(source.place, f"source {source.name}: schema_file {schema!r}: there is no such file")
+
+
+def _check_schemas(spec: Spec) -> Iterator[Finding]:
+    for source in spec.sources:
+        text = source.options.get("schema")
+        told = _try_schema(source, str(text)) if text else ""
+        if told:
+            yield Finding(source.place, f"source {source.name}: {told.replace('value.schema', 'schema', 1)}")
+
+
+def _try_schema(source: Source, text: str) -> str:
+    """What is wrong with the names and types of a schema, "" where nobody here can tell."""
+    try:
+        from penstock.spark.formats.ddl import UnknownTypeError, parse_schema
+    except ImportError:
+        return ""  # without pyspark nothing will run either, and that is told elsewhere
+    from penstock.spark.errors import FormatError
+
+    try:
+        if source.kind == "files" or source.options.get("format") in ("json", "msgpack"):
+            parse_schema(text)
+    except UnknownTypeError as error:
+        # Files are read by Spark itself, which may know types that its topics do not have.
+        return str(error) if source.kind == "topic" or error.nearest else ""
+    except FormatError as error:
+        return str(error) if source.kind == "topic" else ""
+    return ""
 
 
 def _matches(pattern: str, directory: Path) -> bool:

@@ -117,6 +117,25 @@ def test_a_schema_file_must_be_there(tmp_path: Path) -> None:
     assert "p.yaml:3: source orders: schema_file 'orders.avsc': there is no such file" in static(spec)
 
 
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (orders(format="json", schema="id BIGNIT, shop STRING"), "did you mean BIGINT?"),
+        (orders(format="json", schema="id BIGINT, at STRUCT<day: TIMESTMAP>"), "did you mean TIMESTAMP?"),
+        (Source("orders", "files", {"format": "csv", "schema": "id BIGNIT"}, place=at(3)), "did you mean BIGINT?"),
+    ],
+)
+def test_a_type_that_does_not_exist(source: Source, told: str) -> None:
+    (found,) = static(pipeline(source))
+    column, word = ("at.day", "TIMESTMAP") if "TIMESTMAP" in source.options["schema"] else ("id", "BIGNIT")
+    assert found == f"p.yaml:3: source orders: schema: column {column!r}: there is no type {word} in Spark; {told}"
+
+
+def test_types_that_only_spark_may_know() -> None:
+    source = Source("orders", "files", {"format": "csv", "schema": "id GEOGRAPHY(4326)"}, place=at(3))
+    assert static(pipeline(source)) == []
+
+
 def test_functions_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "steps.py").write_text("raise SystemExit('never run')\ndef clean(orders): ...\n")
     steps = (
@@ -289,7 +308,7 @@ def test_what_spark_says_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_columns_that_sinks_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = SimpleNamespace(schema_of=lambda _: SimpleNamespace(fieldNames=lambda: ["id", "Day"]))
+    made = SimpleNamespace(schema_of=lambda _: SimpleNamespace(fieldNames=lambda: ["id", "Day"]), nodes={})
     monkeypatch.setattr(graph, "build", lambda *_: made)
     sinks = (
         sink("fine", partition_by=["day"], keys="id"),

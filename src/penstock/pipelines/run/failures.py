@@ -26,6 +26,7 @@ _TERMINAL: Final = frozenset(
         "SinkError",
         "OptionError",
         "FormatError",
+        "UnknownTypeError",
         "DataLossError",
         "AnalysisException",
         "ParseException",

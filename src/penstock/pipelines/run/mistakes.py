@@ -5,18 +5,22 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.pipelines.errors import Finding
 from penstock.pipelines.model import Place, Step
+from penstock.pipelines.run.failures import last_raised
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
 
 _CLASS: Final = re.compile(r"^\[([A-Z0-9_.]+)\]\s*")
 _TAIL: Final = re.compile(r"\s*(SQLSTATE: \w+)?\s*(;.*)?$", re.DOTALL)
+_TRACEBACK: Final = "Traceback (most recent call last)"
 _MOST: Final = 600
 
 
 def explain(error: "PySparkException") -> str:
-    """The message without plans, stack traces and codes."""
+    """The message without plans, stack traces and codes. Of an error in Python, as the data source's, the last line."""
     text = str(error.getMessage() if hasattr(error, "getMessage") else error) or str(error)
+    if _TRACEBACK in text:
+        return last_raised(text)[1]
     first = text.strip().partition("\n")[0]
     return _TAIL.sub("", _CLASS.sub("", first))[:_MOST]
 

@@ -13,6 +13,7 @@ Python process that has none. The grammar, as Spark's own parser takes it:
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -59,8 +60,19 @@ _PLAIN: Mapping[str, Callable[[], t.DataType]] = {
     "void": t.NullType,
 }
 _DECIMALS = ("decimal", "dec", "numeric")
+_TYPES = (*_PLAIN, *_DECIMALS, "array", "map", "struct", "interval", "char", "character", "varchar", "time")
 _DAY_UNITS = {"day": 0, "hour": 1, "minute": 2, "second": 3}
 _YEAR_UNITS = {"year": 0, "month": 1}
+
+
+class UnknownTypeError(FormatError):
+    """A column of a type that nobody knows; `nearest` is the one that may be meant, or ""."""
+
+    def __init__(self, column: str, word: str) -> None:
+        close = difflib.get_close_matches(word.lower(), _TYPES, 1)
+        self.nearest = close[0].upper() if close else ""
+        hint = f"did you mean {self.nearest}?" if close else "types are BIGINT, STRING, TIMESTAMP, ARRAY<...> and so on"
+        super().__init__(f"value.schema: column {column!r}: there is no type {word[:100]} in Spark; {hint}")
 
 
 class _Token(NamedTuple):
@@ -97,6 +109,7 @@ class _Parser:
         self._tokens = self._split(text)
         self._next = 0
         self._depth = 0
+        self._column: list[str] = []
 
     def schema(self) -> t.StructType:
         if self._peek("struct") and self._tokens[1].text == "<":
@@ -160,7 +173,9 @@ class _Parser:
         self._next += 1
         name = token.text.replace("``", "`") if token.kind == "quoted" else token.text
         self._take(":")
+        self._column.append(name)
         kind = self._type()
+        self._column.pop()
         nullable, metadata = True, {}
         if self._take("not"):
             self._expect("null")
@@ -184,19 +199,8 @@ class _Parser:
         return known
 
     def _known(self, word: str) -> t.DataType:
-        if word not in (
-            "array",
-            "map",
-            "struct",
-            "interval",
-            "char",
-            "character",
-            "varchar",
-            "time",
-            *_DECIMALS,
-            *_PLAIN,
-        ):
-            self._fail("a type Spark has")
+        if word not in _TYPES:
+            raise UnknownTypeError(".".join(self._column), self._at.text)
         self._next += 1
         match word:
             case "array" | "map" | "struct":

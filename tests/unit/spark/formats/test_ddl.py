@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from penstock.spark.errors import FormatError
-from penstock.spark.formats.ddl import MAX_DEPTH, parse_schema
+from penstock.spark.formats.ddl import MAX_DEPTH, UnknownTypeError, parse_schema
 
 ATOMS = {
     "boolean": t.BooleanType(),
@@ -186,3 +186,19 @@ def test_what_is_written_is_read(parts: list[tuple[str, t.DataType]]) -> None:
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     with contextlib.suppress(FormatError):
         assert parse_schema(text).fields
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "word", "nearest"),
+    [
+        ("id BIGNIT", "id", "BIGNIT", "BIGINT"),
+        ("id BIGINT, at STRUCT<day: DATE, `my hour`: itn>", "at.my hour", "itn", "INT"),
+        ("names ARRAY<STRNG>", "names", "STRNG", "STRING"),
+        ("a blob, b INT", "a", "blob", ""),
+    ],
+)
+def test_a_type_that_does_not_exist_is_told_with_its_column(text: str, column: str, word: str, nearest: str) -> None:
+    with pytest.raises(UnknownTypeError) as told:
+        parse_schema(text)
+    assert told.value.nearest == nearest
+    assert str(told.value).startswith(f"value.schema: column {column!r}: there is no type {word} in Spark; ")
