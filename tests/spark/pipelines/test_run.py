@@ -11,6 +11,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from penstock.pipelines.check import check_analysed
 from penstock.pipelines.errors import (
     Busy,
     Changed,
@@ -23,6 +24,7 @@ from penstock.pipelines.errors import (
 from penstock.pipelines.home.status import State
 from penstock.pipelines.run import counters as totals
 from penstock.pipelines.sinks.contract import BatchId
+from penstock.pipelines.spec import load
 from tests.chaos_spark.kills import WORKERS, Processes
 from tests.spark.publisher import Publisher
 
@@ -540,6 +542,68 @@ def test_a_query_that_spark_cannot_stream_is_refused(
     with pytest.raises(PipelineError, match="Window function is not supported"):
         pipeline.run()
     assert memory.writes == []
+
+
+JOIN = """
+name: joined
+$source
+    $watermark
+  paid:
+    topic: $orders
+    format: json
+    schema: "id BIGINT, paid_at TIMESTAMP"
+    $paid_watermark
+steps:
+  pairs:
+    sql: SELECT o.id FROM orders o $kind JOIN paid p ON o.id = p.id $times
+sinks:
+  here: {memory: here}
+dead_letters: drop
+"""
+MARK, PAID_MARK = (f"watermark: {{column: {column}, delay: 10 minutes}}" for column in ("at", "paid_at"))
+TIMES = "AND p.paid_at BETWEEN o.at AND o.at + INTERVAL 1 HOUR"
+
+
+def test_joins_of_streams_are_judged_before_they_run(
+    pipeline: Pipeline, memory: Memory, new_topic: Callable[..., str]
+) -> None:
+    orders = new_topic("orders")
+
+    def check(kind: str, watermark: str, paid_watermark: str, times: str) -> list[str]:
+        names = {"kind": kind, "watermark": watermark, "paid_watermark": paid_watermark, "times": times}
+        pipeline.write(JOIN, orders=orders, **names)
+        return [each.text for each in check_analysed(load(pipeline.file), pipeline.spark)]
+
+    assert check("", MARK, PAID_MARK, TIMES) == []
+    assert check("LEFT", MARK, PAID_MARK, TIMES) == []
+    (found,) = check("", MARK, "", TIMES)
+    assert found.startswith("step pairs: it joins two streams, and p has no watermark: Spark keeps all their rows")
+    (found,) = check("LEFT", "", "", TIMES)
+    assert "o and p have no watermark: Spark refuses such an outer join" in found
+    (found,) = check("", MARK, PAID_MARK, "")
+    assert "its condition does not compare their times" in found
+
+
+def test_what_spark_refuses_to_stream_is_found_before_it_runs(
+    pipeline: Pipeline, memory: Memory, new_topic: Callable[..., str]
+) -> None:
+    pipeline.write(
+        """
+        name: counted
+        $source
+        steps:
+          counts: {sql: "SELECT shop, count(*) AS n FROM orders GROUP BY shop"}
+        sinks:
+          here: {memory: here}
+        dead_letters: drop
+        """,
+        orders=new_topic("orders"),
+    )
+    (found,) = check_analysed(load(pipeline.file), pipeline.spark)
+    assert found.text.startswith("step counts: Spark does not stream it: ")
+    assert "watermark" in found.text
+    pipeline.file.write_text(pipeline.file.read_text() + "mode: update\n")
+    assert check_analysed(load(pipeline.file), pipeline.spark) == []
 
 
 def test_a_sink_whose_mark_is_ahead_refuses(

@@ -206,6 +206,7 @@ class Run:
                 return
             if self._watch.status.batch > before:
                 wait_s, since = _FIRST_WAIT_S, time.monotonic()  # it got on: this is new trouble
+            since = max(since, self._watch.missed_s)  # there was nothing to read, so nothing else tells that it got on
             told = translate(failure)
             if not told.retriable or time.monotonic() + wait_s - since > self._spec.patience_s:
                 raise told from failure

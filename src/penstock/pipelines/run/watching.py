@@ -56,6 +56,8 @@ class Watch:
         self._ends: dict[str, Places] = {}
         self._latest: dict[str, Places] = {}
         self._away: dict[str, str] = {}
+        self.missed_s = 0.0
+        """When a source's brokers were last found to be away, having answered before; in monotonic time."""
         self._brokers = threading.Lock()
         self.status = status
 
@@ -80,6 +82,8 @@ class Watch:
     def missed(self, source: str, reason: str) -> None:
         """Nobody says where a source's topics end."""
         with self._brokers:
+            if source not in self._away:
+                self.missed_s = time.monotonic()
             self._latest.pop(source, None)
             self._away[source] = reason
 

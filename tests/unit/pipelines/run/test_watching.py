@@ -92,6 +92,19 @@ def test_lag_is_unknown_while_brokers_are_away() -> None:
     assert (status.state, status.reason, status.lag) == (State.RUNNING, "", 4)
 
 
+def test_patience_begins_when_brokers_go_away() -> None:
+    watch = Watch(SPEC, Status("p", State.STARTING), Counters())
+    watch.missed("orders", "gone")
+    began = watch.missed_s
+    assert began > 0
+    watch.missed("orders", "gone still")
+    assert watch.missed_s == began
+    watch.heard("orders", {})
+    assert watch.missed_s == began  # the query may fail of it yet
+    watch.missed("orders", "gone again")
+    assert watch.missed_s > began
+
+
 def test_lag_before_the_first_batch_is_from_the_beginning() -> None:
     watch = Watch(SPEC, Status("p", State.STARTING), Counters())
     assert watch.now(State.RUNNING).lag is None
