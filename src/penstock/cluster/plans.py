@@ -161,9 +161,11 @@ def to_brokers(layout: Layout, places: Iterable[Place], broker_ids: Sequence[int
     """Partitions go to some brokers and no others; those that are there already stay.
 
     Raises:
-        PenstockError: INVALID_ASSIGNMENT: one of them is unknown or takes nothing, and would have to;
+        PenstockError: INVALID_ASSIGNMENT: one of them is unknown, or takes nothing and would have to;
             INVALID_REPLICATION: they are fewer than a partition has replicas.
     """
+    if any(each not in layout.brokers for each in broker_ids):
+        raise _not_taking(layout, broker_ids)
     takers = layout.takers()
     chosen = {each: takers[each] for each in broker_ids if each in takers}
     choice = _Choice(layout, chosen)
@@ -173,7 +175,9 @@ def to_brokers(layout: Layout, places: Iterable[Place], broker_ids: Sequence[int
         staying = tuple(replica for replica in held.replicas if replica in broker_ids)
         if len(staying) == len(held.replicas):
             continue
-        if len({*staying, *chosen}) < len(held.replicas) <= len(set(broker_ids)):
+        if len(set(broker_ids)) < len(held.replicas):
+            raise _named_too_few(place, len(held.replicas), len(set(broker_ids)))
+        if len({*staying, *chosen}) < len(held.replicas):
             raise _not_taking(layout, [each for each in broker_ids if each not in takers])
         moves.append(choice.move(place, staying))
     return moves
@@ -271,14 +275,23 @@ def _too_few(place: Place, needed: int, there: int) -> PenstockError:
     )
 
 
+def _named_too_few(place: Place, needed: int, named: int) -> PenstockError:
+    return PenstockError(
+        Code.INVALID_REPLICATION,
+        f"{place[0]}-{place[1]} has {needed} replicas, and {named} brokers are named for it",
+        help=f"name at least {needed}",
+    )
+
+
 def _not_taking(layout: Layout, broker_ids: Collection[int]) -> PenstockError:
     known = [each for each in broker_ids if each in layout.brokers]
     unknown = [each for each in broker_ids if each not in layout.brokers]
     if unknown:
-        there = ", ".join(map(str, sorted(layout.takers()))) or "none"
-        return PenstockError(
-            Code.INVALID_ASSIGNMENT, f"broker {_listed(unknown)} is unknown", help=f"those that take replicas: {there}"
-        )
+        there = f"there are {_listed(sorted(layout.brokers))}"
+        takers = layout.takers()
+        if len(takers) < len(layout.brokers):
+            there += f", of which {_listed(sorted(takers)) or 'none'} take replicas"
+        return PenstockError(Code.INVALID_ASSIGNMENT, f"broker {_listed(unknown)} is unknown", help=there)
     return PenstockError(
         Code.INVALID_ASSIGNMENT,
         f"broker {_listed(known)} takes no replicas: cordoned, drained or not running",

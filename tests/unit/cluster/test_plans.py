@@ -253,6 +253,24 @@ def test_a_cordoned_broker_is_named_when_it_would_be_needed() -> None:
         substitute(cordoned, 1, 1)
 
 
+def test_an_unknown_broker_is_named_wherever_others_would_do() -> None:
+    for replication, brokers in ((1, [1, 7]), (2, [1, 2, 7]), (3, [1, 7])):
+        with pytest.raises(PenstockError, match="broker 7 is unknown") as found:
+            to_brokers(spread(3, 3, replication), [("t", 0)], brokers)
+        assert found.value.help == "there are 1, 2, 3"
+    layout = spread(3, 3)
+    cordoned = Layout({**layout.brokers, 3: Broker("r3", takes=False)}, layout.partitions)
+    with pytest.raises(PenstockError, match="broker 7, 8 is unknown") as found:
+        to_brokers(cordoned, [("t", 0)], [7, 8])
+    assert found.value.help == "there are 1, 2, 3, of which 1, 2 take replicas"
+
+
+def test_fewer_brokers_than_replicas_are_told_apart_from_those_that_take_nothing() -> None:
+    with pytest.raises(PenstockError, match="t-0 has 3 replicas, and 2 brokers are named for it") as found:
+        to_brokers(spread(3, 3, 3), [("t", 0)], [1, 2])
+    assert found.value.help == "name at least 3"
+
+
 def test_written_plans_are_checked() -> None:
     layout = spread(3, 3)
     assert replace_all(layout, {("t", 0): [1], ("t", 1): [3]}) == [Move("t", 1, (2,), (3,), 10)]
