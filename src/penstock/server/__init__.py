@@ -10,6 +10,7 @@ config_layers.py   where settings are read from: file, environment, flags, each 
 config_loading.py  all of it together: defaults < file < environment < flags; errors name key, value and source
 descriptors.py     how the process's descriptors are shared out
 http.py    health and metrics over HTTP, in the broker's own event loop
+front_page.py  what the HTTP port answers at /, and where nothing is
 health.py  why a broker is not healthy
 kafka_names.py  the settings under Kafka's names, for its tools
 system_clock.py  the clock port on this machine

@@ -29,6 +29,7 @@ from penstock.server import kafka_names
 from penstock.server.config import Address, Config
 from penstock.server.config import Groups as GroupConfig
 from penstock.server.descriptors import descriptors_allowed, share_out
+from penstock.server.front_page import Whereabouts
 from penstock.server.health import Health, coordinator_troubles, partition_troubles
 from penstock.server.http import HttpDoor, create_app
 from penstock.server.listening import cannot_listen
@@ -72,6 +73,7 @@ class Broker:
         self._http: HttpDoor | None = None
         self._survey: Survey | None = None
         self._running: list[asyncio.Task[None]] = []
+        self._advertised = ""
         self._recovered = False
         self._stopped = False
 
@@ -115,7 +117,13 @@ class Broker:
         await self._disk.run(lambda: self._directory.check_owner(is_member=bool(config.cluster.store)))
         await self._disk.run(self._directory.open)
         exposition = Exposition(self.stats, self.gauges)
-        app = create_app(health=self.health, summary=self._summary, scrape=exposition.render, stats=self.stats)
+        app = create_app(
+            health=self.health,
+            summary=self._summary,
+            scrape=exposition.render,
+            whereabouts=lambda: Whereabouts(config.node.id, self._advertised),
+            stats=self.stats,
+        )
         self._http = HttpDoor(*config.listeners.http, app, self._descriptors.http_connections)
         await self._http.start()
         if config.cluster.store:
@@ -228,6 +236,7 @@ class Broker:
         bound = Address(*self._kafka.address)
         advertised = config.listeners.advertised_kafka or bound
         context.host, context.port = advertised
+        self._advertised = str(advertised)
         context.broker_settings = kafka_names.describe(config, bound, advertised)
         return advertised
 

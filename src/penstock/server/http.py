@@ -1,4 +1,4 @@
-"""Health and metrics over HTTP: a Starlette app, and uvicorn serving it inside the broker's own event loop.
+"""Health, metrics and a front page over HTTP: a Starlette app, and uvicorn serving it inside the broker's own loop.
 
 uvicorn limits neither how long a request may take to arrive nor how large its head may grow, and would
 otherwise let a peer that sends one byte a minute hold a connection for ever; `GuardedHttp` adds both. When there are
@@ -16,7 +16,7 @@ from typing import cast
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -26,6 +26,8 @@ from penstock import __version__
 from penstock.errors import StartupError
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import Stats
+from penstock.server import front_page
+from penstock.server.front_page import Whereabouts
 from penstock.server.health import Health
 from penstock.server.listening import cannot_listen
 
@@ -48,6 +50,7 @@ def create_app(
     health: Health,
     summary: Callable[[], Mapping[str, object]],
     scrape: Callable[[str], tuple[bytes, str]],
+    whereabouts: Callable[[], Whereabouts],
     stats: Stats,
 ) -> ASGIApp:
     """Build the app that answers health and metrics.
@@ -56,6 +59,7 @@ def create_app(
         health: how the broker is.
         summary: further facts for `/health`, ready for JSON.
         scrape: the metrics for an Accept header: body and content type (`Exposition.render`).
+        whereabouts: what the front page tells of the broker.
         stats: where requests are counted.
     """
 
@@ -76,13 +80,22 @@ def create_app(
         body, content_type = scrape(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
+    async def front(request: Request) -> Response:
+        body, content_type = front_page.render(whereabouts(), request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type, "vary": "accept", **_NO_STORE})
+
+    async def missing(request: Request, error: Exception) -> Response:
+        return PlainTextResponse(front_page.render_missing(request.url.path), 404)
+
     app = Starlette(
         routes=[
+            Route("/", front),
             Route("/health/live", live),
             Route("/health/ready", ready),
             Route("/health", whole),
             Route("/metrics", metrics),
-        ]
+        ],
+        exception_handlers={404: missing},
     )
     return _Counted(app, stats)
 

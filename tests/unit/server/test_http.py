@@ -12,10 +12,12 @@ import httpx
 import pytest
 import uvloop
 
+from penstock import __version__
 from penstock.errors import StartupError, WrongSettings
 from penstock.observe.metrics import Exposition
 from penstock.observe.stats import Stats
 from penstock.server import http
+from penstock.server.front_page import Whereabouts
 from penstock.server.health import Health
 from penstock.server.http import GuardedHttp, HttpDoor, create_app
 
@@ -28,12 +30,14 @@ class Site:
     def __init__(self, max_connections: int = http.MAX_CONNECTIONS) -> None:
         self.reasons: list[str] = []
         self.troubles: list[str] = []
+        self.kafka = "broker-3:9092"
         self.stats = Stats()
         exposition = Exposition(self.stats, lambda: {"topics": 5})
         app = create_app(
             health=Health([lambda: self.reasons], [lambda: self.troubles]),
             summary=lambda: {"topics": 5},
             scrape=exposition.render,
+            whereabouts=lambda: Whereabouts(3, self.kafka),
             stats=self.stats,
         )
         self.door = HttpDoor("127.0.0.1", 0, app, max_connections)
@@ -106,6 +110,38 @@ async def test_metrics(site: Site) -> None:
     openmetrics = await site.get("/metrics", headers={"accept": "application/openmetrics-text"})
     assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
     assert openmetrics.text.endswith("# EOF\n")
+
+
+_PLACES = ("/health", "/health/live", "/health/ready", "/metrics")
+
+
+async def test_the_front_page_says_what_is_where(site: Site) -> None:
+    response = await site.get("/", headers={"accept": "*/*"})
+    assert (response.status_code, response.headers["content-type"]) == (200, "text/plain; charset=utf-8")
+    assert response.text.startswith(f"Penstock {__version__}, broker 3\n")
+    assert "broker-3:9092" in response.text and "docs/" in response.text
+    for place in _PLACES:
+        assert f"\n{place} " in response.text
+        assert (await site.get(place)).status_code == 200
+    site.kafka = ""
+    assert "not listening yet" in (await site.get("/")).text
+
+
+async def test_a_browser_gets_the_front_page_as_html(site: Site) -> None:
+    site.kafka = "<b>:9092"
+    response = await site.get("/", headers={"accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert (response.status_code, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert "<!doctype html>" in response.text and f"Penstock {__version__}, broker 3" in response.text
+    assert "&lt;b&gt;:9092" in response.text and "<b>" not in response.text
+    for place in _PLACES:
+        assert f'<a href="{place}">' in response.text
+
+
+async def test_where_nothing_is_the_way_to_what_there_is(site: Site) -> None:
+    response = await site.get("/topics", headers={"accept": "text/html"})
+    assert (response.status_code, response.headers["content-type"]) == (404, "text/plain; charset=utf-8")
+    assert response.text.startswith("there is nothing at '/topics'; GET / lists what is here: /health, ")
+    assert (await site.get("/" + "x" * 5000)).text.count("x") < 200
 
 
 async def test_requests_are_counted_under_bounded_names(site: Site) -> None:
@@ -318,7 +354,13 @@ async def test_a_failing_answer_is_a_500_and_nothing_more(site: Site, caplog: py
     def fail() -> list[str]:
         raise RuntimeError("broken on purpose")
 
-    app = create_app(health=Health([fail]), summary=dict, scrape=lambda accept: (b"", "text/plain"), stats=site.stats)
+    app = create_app(
+        health=Health([fail]),
+        summary=dict,
+        scrape=lambda accept: (b"", "text/plain"),
+        whereabouts=lambda: Whereabouts(3, ""),
+        stats=site.stats,
+    )
     door = HttpDoor("127.0.0.1", 0, app)
     await door.start()
     async with httpx.AsyncClient(timeout=DEADLINE_S, trust_env=False) as client:
