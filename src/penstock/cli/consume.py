@@ -74,9 +74,10 @@ null), %% itself; \\n, \\t, \\0 and \\xNN are escapes.
 
 \b
 Conditions for --where, on values that are JSON: FIELD=VALUE, or !=, >, <, >=,
-<=, ~ (a regular expression). FIELD may be a path: user.name, items.0.id. A
-record without the field never matches. All filters must hold; --count counts
-the records that pass.
+<=, ~ (a regular expression). FIELD may be a path: user.name, items.0.id. VALUE
+may stand in quotes. Numbers compare as numbers, all else as text; a record
+without the field never matches. All filters must hold; --count counts the
+records that pass.
 """
 
 

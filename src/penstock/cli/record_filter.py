@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 Matches = Callable[["Message"], bool]
 
 # The name ends at the first operator; of two that begin alike the longer one is meant.
-_CONDITION = re.compile(r"([^=!<>~]+)(!=|>=|<=|=|>|<|~)(.*)", re.DOTALL)
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
+_CONDITION = re.compile(r"([^=!<>~]+)(==|!=|>=|<=|=|>|<|~)(.*)", re.DOTALL)
+_EQUAL: dict[str, Callable[[Any, Any], bool]] = {"=": operator.eq, "==": operator.eq, "!=": operator.ne}
+_ORDER: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
     ">=": operator.ge,
     "<=": operator.le,
 }
+_SIGNS = "=!<>~"
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_LONGEST_NUMBER = 400  # a record may hold any text, and long ones take Python long to read
+_SEVERAL = re.compile(rf"\s(and|or|&&|\|\|)\s[^{_SIGNS}]+[{_SIGNS}]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,9 @@ def _value_matches(pattern: re.Pattern[str]) -> Matches:
 
 def _has_header(word: str) -> Matches:
     name, equals, text = word.partition("=")
-    wanted = text.encode(errors="surrogateescape")
+    if not name or not set(name).isdisjoint(_SIGNS):
+        raise ValueError(f"{word!r} is no header; expected NAME, or NAME=VALUE: headers are compared with = alone")
+    wanted = text.removeprefix("=").encode(errors="surrogateescape")
 
     def matches(message: "Message") -> bool:
         return any(each == name and (not equals or value == wanted) for each, value in headers_of(message))
@@ -104,8 +109,8 @@ def compile_condition(word: str) -> Matches:
     parsed = _CONDITION.fullmatch(word)
     if parsed is None:
         raise ValueError(f"{word!r} is no condition; expected FIELD=VALUE, or !=, >, <, >=, <= or ~ in place of =")
-    path, sign, text = parsed[1].strip().split("."), parsed[2], parsed[3].strip()
-    holds = _pattern_test(text) if sign == "~" else _comparison(_COMPARE[sign], text)
+    path, sign = _read_path(word, parsed[1]), parsed[2]
+    holds = _pattern_test(parsed[3].strip()) if sign == "~" else _comparison(sign, _read_value(word, sign, parsed[3]))
 
     def matches(message: "Message") -> bool:
         try:
@@ -124,24 +129,67 @@ def compile_condition(word: str) -> Matches:
     return matches
 
 
+def _read_path(word: str, text: str) -> list[str]:
+    path = [step.strip() for step in text.split(".")]
+    if "" in path or path[0] == "$" or "[" in text:
+        raise ValueError(
+            f"{word!r} is no condition: {text.strip()!r} is no field; expected name, user.name or items.0.id"
+        )
+    return path
+
+
+def _read_value(word: str, sign: str, text: str) -> str:
+    """What stands behind the operator, without quotes. What would never match, and looks like a slip, is refused."""
+    if text.startswith(tuple(_SIGNS)):
+        raise ValueError(
+            f"{word!r} is no condition: there is no {sign + text[0]}, only =, !=, >, <, >=, <= and ~; "
+            f"put a value that begins with {text[0]} in quotes"
+        )
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
+        return text[1:-1]
+    if several := _SEVERAL.search(text):
+        raise ValueError(
+            f"{word!r} is more than one condition; say --where for each, and all must hold "
+            f"(put a value that contains {several[1]!r} in quotes)"
+        )
+    return text
+
+
 def _pattern_test(text: str) -> Callable[[Any], bool]:
     pattern = _compile(text)
     return lambda found: pattern.search(_as_text(found)) is not None
 
 
-def _comparison(compare: Callable[[Any, Any], bool], text: str) -> Callable[[Any], bool]:
-    """Numbers compare as numbers where both sides are, everything else as text."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = None
+def _comparison(sign: str, text: str) -> Callable[[Any], bool]:
+    """Numbers compare as numbers, all else as text; what has no order with the value is neither above nor below it."""
+    number = _read_number(text)
 
-    def holds(found: Any) -> bool:
-        if number is not None and isinstance(found, int | float) and not isinstance(found, bool):
-            return compare(found, number)
-        return compare(_as_text(found), text)
+    def is_equal(found: Any) -> bool:
+        if number is not None and _is_number(found):
+            return _EQUAL[sign](found, number)
+        if found is None or isinstance(found, bool):
+            return _EQUAL[sign](_as_text(found), text.lower())
+        return _EQUAL[sign](_as_text(found), text)
 
-    return holds
+    def is_ordered(found: Any) -> bool:
+        told = _read_number(found) if isinstance(found, str) else found
+        if number is not None and _is_number(told):
+            return _ORDER[sign](told, number)
+        return isinstance(found, str) and _ORDER[sign](found, text)
+
+    return is_equal if sign in _EQUAL else is_ordered
+
+
+def _read_number(text: str) -> int | float | None:
+    """Whole numbers exactly: ids of 64 bits have more digits than a float keeps."""
+    if len(text) > _LONGEST_NUMBER or _NUMBER.fullmatch(text) is None:
+        return None
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+
+def _is_number(found: Any) -> bool:
+    return isinstance(found, int | float) and not isinstance(found, bool)
 
 
 def _as_text(found: Any) -> str:
