@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,12 +10,13 @@ import click
 from penstock.cli.connection import Server, TopicName, server_options
 from penstock.cli.delivery import QUEUE_PROPERTIES, Account, Sender, Written
 from penstock.cli.failure import CANCELLED, FAILED, UNREACHABLE, USAGE, CommandError
-from penstock.cli.output import note, output_option, progress, show
+from penstock.cli.output import count_of, note, output_option, progress, show
 from penstock.cli.position import BytesWord, TimestampWord
 from penstock.cli.record_input import Chunk, Form, Record, known_size, read_chunks
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
+    from confluent_kafka.admin import TopicMetadata
 
 _DELIVERY_TIMEOUT_S = 60.0  # a broker that restarts is back by then; --timeout may say more
 _LIST_AT_MOST = 12
@@ -106,12 +107,17 @@ def command(
         return _show_records(chunks, topic, quiet=quiet)
     patience = _Patience(server, quiet=quiet)
     producer = server.producer({**_properties(server, options), "error_cb": patience.hear})
+    newcomers = _Newcomers(server, producer, quiet=quiet)
+    newcomers.look([topic])
     _check_topic(server, producer, topic)
+    newcomers.tell()
     if "-" in names and sys.stdin.isatty() and not quiet:
         note("one record a line; Ctrl+D ends")
     sender = Sender(producer, topic)
-    error, interrupted = _send(sender, chunks, names, rate)
+    error, interrupted = _send(sender, newcomers.watch(chunks) if form.route else chunks, names, rate)
     account = sender.account
+    if error is None and account.failure is None:
+        newcomers.tell()
     if not quiet or output != "table":
         show(_summarize(account), output, lambda: note(_format_summary(account)))
     _raise(account, error)
@@ -186,6 +192,47 @@ class _Patience:
         if error.name() == "_ALL_BROKERS_DOWN" and not self._told:
             self._told = True
             note(f"no server at {self._server.address} any more; waiting for it")
+
+
+class _Newcomers:
+    """Topics that the server makes because records go to them, which a mistyped name would hide."""
+
+    def __init__(self, server: Server, producer: "Producer", *, quiet: bool) -> None:
+        self._server = server
+        self._producer = producer
+        self._quiet = quiet
+        # It asks without having a topic made, which the producer's own questions do.
+        self._scout: Producer | None = None
+        self._seen: set[str] = set()
+        self._unknown: list[str] = []
+
+    def look(self, names: Iterable[str]) -> None:
+        """Remember those that do not exist yet; to be asked before anything is sent to them."""
+        fresh = [] if self._quiet else [name for name in names if name not in self._seen]
+        self._seen.update(fresh)
+        if fresh and self._scout is None:
+            self._scout = self._server.producer({"allow.auto.create.topics": False})
+        for name in fresh:
+            error = self._find(self._scout, name).error
+            if error is not None and error.name() == "UNKNOWN_TOPIC_OR_PART":
+                self._unknown.append(name)
+
+    def watch(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        for chunk in chunks:
+            self.look(dict.fromkeys(record.topic for record in chunk.records if record.topic is not None))
+            yield chunk
+
+    def tell(self) -> None:
+        """Say which of them are there now."""
+        for name in self._unknown:
+            found = self._find(self._producer, name)
+            if found.error is None:
+                count = count_of(len(found.partitions), "partition")
+                note(f"topic {name} did not exist; the server has created it, with {count}")
+        self._unknown = []
+
+    def _find(self, client: Any, name: str) -> "TopicMetadata":
+        return self._server.run(lambda: client.list_topics(name, timeout=self._server.timeout_s).topics[name])
 
 
 def _check_topic(server: Server, producer: "Producer", topic: str) -> None:

@@ -35,6 +35,10 @@ def topic() -> str:
     return f"produce-{uuid.uuid4().hex[:10]}"
 
 
+def created(topic: str) -> str:
+    return f"topic {topic} did not exist; the server has created it, with 3 partitions\n"
+
+
 def stored(server: str, topic: str) -> list[dict[str, Any]]:
     result = call(server, "consume", topic, "-o", "json")
     assert result.code == 0, result.err
@@ -47,7 +51,7 @@ def values(server: str, topic: str) -> list[str]:
 
 def test_lines(server: str, topic: str) -> None:
     result = call(server, "produce", topic, "-p", "1", stdin=b"one\n\ntwo")
-    assert result == (0, b"", f"3 records, 6 bytes, to partition {topic}/1 (offsets 0 to 2)\n")
+    assert result == (0, b"", f"{created(topic)}3 records, 6 bytes, to partition {topic}/1 (offsets 0 to 2)\n")
     assert values(server, topic) == ["one", "", "two"]
     assert {record["partition"] for record in stored(server, topic)} == {1}
     assert {record["key"] for record in stored(server, topic)} == {None}
@@ -58,7 +62,19 @@ def test_quiet(server: str, topic: str) -> None:
 
 
 def test_nothing_to_send(server: str, topic: str) -> None:
-    assert call(server, "produce", topic) == (0, b"", "0 records, 0 bytes\n")
+    assert call(server, "produce", topic) == (0, b"", f"{created(topic)}0 records, 0 bytes\n")
+
+
+def test_a_topic_is_called_created_once(server: str, topic: str) -> None:
+    told = [call(server, "produce", topic, "-p", "0", stdin=b"one\n").err.splitlines() for _ in range(2)]
+    assert [len(lines) for lines in told] == [2, 1]
+    assert f"{told[0][0]}\n" == created(topic)
+
+
+def test_topics_that_records_name_are_called_created_too(server: str, topic: str) -> None:
+    lines = [json.dumps({"value": "v", "topic": f"{topic}-{name}"}).encode() for name in ("b", "a", "b")]
+    result = call(server, "produce", topic, "--json", "--route", stdin=b"\n".join(lines))
+    assert result.err.startswith(created(topic) + created(f"{topic}-b") + created(f"{topic}-a") + "3 records")
 
 
 def test_key_headers_timestamp_for_all(server: str, topic: str) -> None:
@@ -306,7 +322,7 @@ def test_ctrl_c_sends_what_was_read(server: str, topic: str) -> None:
         wait_until(lambda: call(server, "consume", topic).out.count(b"\n") == 2)
         process.send_signal(signal.SIGINT)
         assert process.wait(DEADLINE_S) == 130
-        assert process.stderr.read().startswith(b"2 records, 6 bytes, to partition")
+        assert process.stderr.read().startswith(f"{created(topic)}2 records, 6 bytes, to partition".encode())
     assert sorted(values(server, topic)) == ["one", "two"]
 
 
