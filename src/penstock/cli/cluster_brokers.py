@@ -16,7 +16,7 @@ from penstock.cli.cluster_progress import list_names, why_nobody_decides
 from penstock.cli.cluster_view import CORDON, CORDONED, DRAINED, Partition, Picture, Place, View
 from penstock.cli.connection import Server, read_properties, server_options
 from penstock.cli.failure import FAILED, USAGE, CommandError
-from penstock.cli.output import count_of, note, output_option, print_table, progress, show
+from penstock.cli.output import count_of, note, note_none, output_option, print_table, progress, show
 from penstock.cluster.plans import Layout, Move, evacuate, substitute
 
 _PATIENCE: Final = 20
@@ -405,7 +405,7 @@ def config(
         if changes and dry_run:
             click.echo(f"{', '.join(changes)} could be changed")
         if not rows:
-            click.echo("nothing is set at run time")
+            note_none("settings made at run time")
             return
         cells = [["all" if row["broker"] is None else row["broker"], row["name"], row["value"]] for row in rows]
         print_table(cells, ["broker", "name", "value"])

@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-import click
-
 from penstock.cli.cluster_patience import Patience
 from penstock.cli.cluster_view import NOBODY, Partition, Picture, Place, View
-from penstock.cli.output import count_of, format_bytes, note, print_table
+from penstock.cli.output import count_of, format_bytes, note, note_none, print_table
 
 _LINE_EVERY_S: Final = 10.0
 _WIDTH: Final = 20
@@ -78,7 +76,7 @@ def format_moves(moves: Iterable[Copying]) -> list[dict[str, Any]]:
 
 def print_moves(rows: list[dict[str, Any]]) -> None:
     if not rows:
-        click.echo("nothing is on its way")
+        note_none("partitions on their way")
         return
     cells = [
         [

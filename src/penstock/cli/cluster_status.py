@@ -12,7 +12,8 @@ from penstock.cli.cluster_patience import POLL_S, try_again
 from penstock.cli.cluster_view import NOBODY, Partition, Picture, View
 from penstock.cli.connection import Server, server_options
 from penstock.cli.failure import FAILED
-from penstock.cli.output import count_of, format_bytes, note, output_option, print_table, show
+from penstock.cli.output import count_of, format_bytes, note, note_none, output_option, print_table, show
+from penstock.cli.topics import MAKE_A_TOPIC
 from penstock.cli.watch import WatchCommand, answer, watch_option
 
 
@@ -76,7 +77,7 @@ def topics(troubled: bool, interval_s: float | None, output: str, server: Server
         return [row for row in found if any(row[key] for key in _TROUBLES)] if troubled else found
 
     with View(server) as view:
-        answer(server, interval_s, output, lambda _: ask(view), print_topics)
+        answer(server, interval_s, output, lambda _: ask(view), lambda rows: print_topics(rows, troubled=troubled))
 
 
 @click.command(
@@ -273,7 +274,10 @@ def print_brokers(rows: list[dict[str, Any]]) -> None:
     print_table([row[: len(heads)] for row in cells], heads)
 
 
-def print_topics(rows: list[dict[str, Any]]) -> None:
+def print_topics(rows: list[dict[str, Any]], *, troubled: bool = False) -> None:
+    if not rows:
+        note_none("topics", narrowed=troubled, way_out=MAKE_A_TOPIC)
+        return
     cells = [
         [
             row["topic"],

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from penstock.cli.failure import USAGE
-from penstock.cli.output import note, output_option, print_table, show
+from penstock.cli.output import note, output_option, print_table, show, show_list
 from penstock.server import config_loading as settings
 from penstock.server.config import Config
 from penstock.server.config_layers import Given, read_assignments
@@ -134,7 +134,8 @@ def show_settings(
         if not (changed and each.is_default)
     ]
     cells = [[row["key"], _word(row["value"]), row["source"], row["purpose"]] for row in rows]
-    show(rows, output, lambda: print_table(cells, ["key", "value", "source", "purpose"]))
+    heads = ["key", "value", "source", "purpose"]
+    show_list(rows, output, "changed settings", lambda: print_table(cells, heads))
 
 
 def _show_topic_settings(found: list[settings.Effective], output: str) -> None:

@@ -6,7 +6,7 @@ import click
 
 from penstock.cli.connection import read_properties
 from penstock.cli.contexts import Context, Contexts, complete_context
-from penstock.cli.output import note, output_option, print_table, show
+from penstock.cli.output import note, output_option, print_table, show_list
 
 
 @click.group("context", help="Name the servers you work with, and choose one of them.")
@@ -36,7 +36,7 @@ def list_contexts(output: str) -> None:
         ]
         print_table(cells, ["", "name", "server", "properties"])
 
-    show(rows, output, table)
+    show_list(rows, output, "contexts", table, way_out="'penstock context add NAME --server HOST:PORT' adds one")
 
 
 @command.command(

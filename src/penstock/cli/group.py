@@ -15,7 +15,7 @@ from penstock.cli.failure import FAILED, USAGE, CommandError
 from penstock.cli.group_offsets import Aim, Change, Target, TopicChoice, TopicWord
 from penstock.cli.groups import GroupName
 from penstock.cli.moment import Moment
-from penstock.cli.output import note, output_option, print_table, show
+from penstock.cli.output import note, output_option, print_table, show, show_list
 from penstock.cli.watch import WatchCommand, answer, watch_option
 
 if TYPE_CHECKING:
@@ -73,12 +73,9 @@ def list_groups(states: tuple[str, ...], kind: str | None, output: str, server: 
     rows = [{"group": each.name, "state": each.state, "type": each.type} for each in chosen]
 
     def table() -> None:
-        if not rows:
-            note("no groups" + (" like that" if states or kind else ""))
-            return
         print_table([list(row.values()) for row in rows], ["group", "state", "type"])
 
-    show(rows, output, table)
+    show_list(rows, output, "groups", table, narrowed=bool(states or kind))
 
 
 @command.command(

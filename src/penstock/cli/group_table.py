@@ -7,7 +7,7 @@ import click
 
 from penstock.cli.group_offsets import Change, Progress, sum_lag
 from penstock.cli.groups import Group
-from penstock.cli.output import note, print_fields, print_table
+from penstock.cli.output import note, note_none, print_fields, print_table
 from penstock.cli.topics import Partition
 
 LEVELS: Final = ("group", "topic", "partition")
@@ -127,7 +127,7 @@ def _format_topics(progress: Iterable[Progress]) -> list[dict[str, Any]]:
 def print_lag(lag: Mapping[str, Any], level: str) -> None:
     """One row for each group, topic or partition, and the total."""
     if not lag["groups"]:
-        note("no groups")
+        note_none("groups")
         return
     rows = list(_lag_rows(lag["groups"], level))
     columns = {

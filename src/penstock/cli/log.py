@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from penstock.cli.failure import FAILED, USAGE, CommandError
-from penstock.cli.output import format_bytes, note, output_option, print_fields, print_table, progress, show
+from penstock.cli.output import (
+    format_bytes,
+    note,
+    note_none,
+    output_option,
+    print_fields,
+    print_table,
+    progress,
+    show,
+    show_list,
+)
 
 if TYPE_CHECKING:
     from penstock.ports.disk import Disk
@@ -108,7 +118,7 @@ def list_partitions(topics: tuple[str, ...], by_segment: bool, data_dir: str, ou
         ]
         print_table(cells, ["topic", "partition", "log start", "end", "segments", "sealed", "cards", "size", "problem"])
 
-    show(found, output, table)
+    show_list(found, output, "partitions", table, narrowed=bool(topics))
 
 
 @command.command(
@@ -208,7 +218,10 @@ def _dump_metadata(data_dir: str, output: str) -> None:
             [name, entry.topic_id, entry.partitions, entry.leader_epoch, _pairs(entry.settings)]
             for name, entry in sorted(catalogue.topics.items())
         ]
-        print_table(cells, ["topic", "id", "partitions", "leader epoch", "settings"])
+        if cells:
+            print_table(cells, ["topic", "id", "partitions", "leader epoch", "settings"])
+        else:
+            note_none("topics")
         if catalogue.intents:
             click.echo()
             rows = [[each.deed, each.topic, each.topic_id] for each in catalogue.intents]

@@ -42,6 +42,30 @@ def show(value: Any, output: str, table: Callable[[], None]) -> None:
         table()
 
 
+def show_list(
+    rows: Sequence[Any],
+    output: str,
+    things: str,
+    table: Callable[[], None],
+    *,
+    narrowed: bool = False,
+    way_out: str = "",
+) -> None:
+    """The same for a list, which may be empty: scripts get an empty list, people `note_none`."""
+    show(rows, output, table if rows else lambda: note_none(things, narrowed=narrowed, way_out=way_out))
+
+
+def note_none(things: str, *, narrowed: bool = False, way_out: str = "") -> None:
+    """Say that a list is empty. It is no part of the answer, so it stands where notes do.
+
+    Args:
+        things: what it would list, in the plural.
+        narrowed: only some were asked for, and there may be others.
+        way_out: how there would be some.
+    """
+    note(f"no {things} like that" if narrowed else f"no {things}; {way_out}" if way_out else f"no {things}")
+
+
 def print_table(rows: Iterable[Sequence[object]], columns: Sequence[str], *, title: str = "") -> None:
     """Rows for people. Numbers stand on the right; None is a dash. What a terminal is too narrow for is not folded."""
     cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]

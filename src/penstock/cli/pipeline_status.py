@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from penstock.cli.failure import CommandError
-from penstock.cli.output import note, print_fields, print_table
+from penstock.cli.output import note, note_none, print_fields, print_table
 
 if TYPE_CHECKING:
     from penstock.pipelines.driver.presence import Driver
@@ -198,7 +198,7 @@ def print_list(found: Iterable[Mapping[str, Any]], driver: "Driver | None") -> N
     if rows:
         print_table(rows, ["pipeline", "state", "rows/s", "lag", "dead letters", "updated", "reason"])
     else:
-        note("no pipelines; 'penstock pipeline start FILE' starts one")
+        note_none("pipelines", way_out="'penstock pipeline start FILE' starts one")
     if driver is not None:
         note(f"driver: process {driver.pid} on {driver.master}, health and metrics at http://{driver.http}")
 

@@ -13,7 +13,7 @@ from penstock.cli.connection import Refused, Server, TopicName, read_properties,
 from penstock.cli.consent import confirm, yes_option
 from penstock.cli.failure import FAILED, USAGE, CommandError
 from penstock.cli.moment import Moment
-from penstock.cli.output import note, output_option, print_fields, print_table, show
+from penstock.cli.output import note, output_option, print_fields, print_table, show, show_list
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartitionInfo
@@ -144,13 +144,10 @@ def list_topics(pattern: str | None, internal: bool, output: str, server: Server
         )
 
     def table() -> None:
-        if not rows:
-            note("no topics" + (f" match {pattern!r}" if pattern else "; make one with 'penstock topic create NAME'"))
-            return
         columns = ["name", "partitions", "replicas", "records", "cleanup policy"]
         print_table([list(row.values())[: len(columns)] for row in rows], columns)
 
-    show(rows, output, table)
+    show_list(rows, output, "topics", table, narrowed=pattern is not None, way_out=topics.MAKE_A_TOPIC)
 
 
 @command.command(

@@ -5,7 +5,7 @@ once). Nothing here creates a topic by asking for it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from penstock.cli.connection import Refused, Server
 from penstock.cli.failure import CommandError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         TopicMetadata,
     )
 
+MAKE_A_TOPIC: Final = "'penstock topic create NAME' makes one"
 Partition = tuple[str, int]
 """A topic's name and a partition's number."""
 

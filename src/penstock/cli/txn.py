@@ -12,7 +12,7 @@ from penstock.cli import transactions
 from penstock.cli.connection import Server, TopicName, server_options
 from penstock.cli.consent import confirm, yes_option
 from penstock.cli.failure import FAILED, USAGE, CommandError
-from penstock.cli.output import note, output_option, print_fields, print_table, show
+from penstock.cli.output import output_option, print_fields, print_table, show, show_list
 from penstock.cli.position import now_ms
 from penstock.cli.transactions import Duration, TransactionalId, format_age
 
@@ -77,18 +77,14 @@ def list_transactions(
     ]
 
     def table() -> None:
-        if not rows:
-            note(
-                "no transactional ids" + (" like that" if states or producer_ids or longer_than_ms is not None else "")
-            )
-            return
         cells = [
             [each.id, each.state, each.producer_id, format_age(each.age_ms(now)), row["partitions"], each.coordinator]
             for each, row in zip(found, rows, strict=True)
         ]
         print_table(cells, ["transactional id", "state", "producer id", "age", "partitions", "coordinator"])
 
-    show(rows, output, table)
+    narrowed = bool(states or producer_ids or longer_than_ms is not None)
+    show_list(rows, output, "transactional ids", table, narrowed=narrowed)
 
 
 @command.command(
@@ -250,13 +246,10 @@ def hanging(names: tuple[str, ...], longer_than_ms: int, output: str, server: Se
     rows = [_format_hanging(each, now) for each in found]
 
     def table() -> None:
-        if not rows:
-            note("no transaction hangs")
-            return
         cells = [[*list(row.values())[:-1], format_age(row["idle_ms"])] for row in rows]
         print_table(cells, ["topic", "partition", "start offset", "producer id", "epoch", "silent for"])
 
-    show(rows, output, table)
+    show_list(rows, output, "hanging transactions", table)
 
 
 def _format_hanging(each: "Hanging", now: int) -> dict[str, Any]:

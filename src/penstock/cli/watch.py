@@ -144,7 +144,7 @@ class _Screen:
 
     def put(self, value: Any) -> None:
         canvas = _Canvas()
-        with redirect_stdout(canvas):
+        with redirect_stdout(canvas), redirect_stderr(canvas):
             self._table(value)
         self._drawn = canvas.getvalue().strip("\n")
         self._draw(f"every {self._interval_s:g} s; Ctrl+C ends\n{self._notes.getvalue()}")

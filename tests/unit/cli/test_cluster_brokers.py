@@ -272,6 +272,8 @@ def test_settings_of_some_brokers_and_of_all(staged: Staged, capsys: pytest.Capt
 
 def test_settings_of_single_brokers_are_not_hidden(staged: Staged, capsys: pytest.CaptureFixture[str]) -> None:
     stage = staged(FULL)
+    assert main(["cluster", "config"]) == 0
+    assert capsys.readouterr() == ("", "no settings made at run time\n")
     stage.settings = {3: {THROTTLE: "5000000"}}
     assert main(["cluster", "config"]) == 0
     assert capsys.readouterr().out.splitlines()[1].split() == ["3", THROTTLE, "5000000"]

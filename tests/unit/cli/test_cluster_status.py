@@ -220,6 +220,10 @@ def test_topics_and_only_those_in_trouble(staged: Staged, capsys: pytest.Capture
     assert main(["cluster", "topics", "--troubled", "-o", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["topic"], row["under_replicated"], row["below_min_isr"], row["replication"]) == ("ill", 1, 0, 3)
+    staged(picture(BROKERS))
+    assert (main(["cluster", "topics"]), main(["cluster", "topics", "--troubled"])) == (0, 0)
+    told = "no topics; 'penstock topic create NAME' makes one\nno topics like that\n"
+    assert capsys.readouterr() == ("", told)
 
 
 def test_a_word_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,6 +122,9 @@ def test_a_file_that_cannot_be_read(file: Path) -> None:
 
 
 def test_the_life_of_contexts(penstock: Penstock, file: Path) -> None:
+    told = "no contexts; 'penstock context add NAME --server HOST:PORT' adds one\n"
+    assert penstock("context", "list") == (0, "", told)
+    assert penstock("context", "list", "-o", "json") == (0, "[]\n", "")
     assert penstock("context", "add", "here", "--server", "127.0.0.1:9092") == (
         0,
         "",

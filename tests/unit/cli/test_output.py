@@ -111,6 +111,24 @@ def test_forms_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "table\n"
 
 
+def test_an_empty_list_is_a_note_for_people_and_a_list_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    def table() -> None:
+        raise AssertionError("there is nothing to draw")
+
+    for words, told in (
+        ({}, "no topics\n"),
+        ({"way_out": "make one"}, "no topics; make one\n"),
+        ({"narrowed": True, "way_out": "make one"}, "no topics like that\n"),
+    ):
+        output.show_list([], "table", "topics", table, **words)  # type: ignore[arg-type]
+        assert capsys.readouterr() == ("", told)
+    for form in ("json", "yaml"):
+        output.show_list([], form, "topics", table)
+        assert capsys.readouterr() == ("[]\n", "")
+    output.show_list(["a"], "table", "topics", lambda: print("drawn"))
+    assert capsys.readouterr() == ("drawn\n", "")
+
+
 def test_notes_are_no_part_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
     output.note("by the way")
     assert capsys.readouterr() == ("", "by the way\n")

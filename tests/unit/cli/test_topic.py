@@ -142,7 +142,7 @@ class TestList:
         assert [each["internal"] for each in json.loads(run("topic", "list", *pattern, "--internal").out)] == [True]
 
     def test_no_match_is_said_beside_the_answer(self, run: Run, topic: str) -> None:
-        assert run("topic", "list", "--pattern", topic) == (0, "", f"no topics match '{topic}'\n")
+        assert run("topic", "list", "--pattern", topic) == (0, "", "no topics like that\n")
 
     def test_the_number_of_requests_does_not_grow_with_the_topics(
         self, run: Run, topic: str, monkeypatch: pytest.MonkeyPatch

@@ -344,7 +344,7 @@ class TestHanging:
             [("orders", 1, 17, 40)] if found else []
         )
         assert main(["txn", "hanging", "--longer-than", "999999d"]) == 0
-        assert capsys.readouterr() == ("", "no transaction hangs\n")
+        assert capsys.readouterr() == ("", "no hanging transactions\n")
 
     def test_not_what_ended_meanwhile(
         self, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

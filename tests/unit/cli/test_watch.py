@@ -12,7 +12,7 @@ import yaml
 
 from penstock.cli import watch
 from penstock.cli.failure import UNREACHABLE, CommandError
-from penstock.cli.output import print_table
+from penstock.cli.output import note_none, print_table
 
 AWAY = CommandError("no server at there:9092", code=UNREACHABLE)
 
@@ -140,3 +140,15 @@ def test_a_terminal_is_redrawn_in_place(monkeypatch: pytest.MonkeyPatch) -> None
     assert ["a note" in frame for frame in frames] == [False, False, True, True]
     assert all("\x1b[1A" in frame for frame in frames[:-1])  # up again, over what was drawn
     assert drawn.rstrip().endswith("\x1b[?25h")  # the cursor is back
+
+
+def test_a_note_in_place_of_a_table_is_drawn_like_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with pytest.raises(KeyboardInterrupt):
+        watch.answer(Away(1), 3.0, "table", script("a"), lambda _: note_none("groups"))  # type: ignore[arg-type]
+    assert "no groups" in screen.getvalue()
+    assert capsys.readouterr().err == ""
