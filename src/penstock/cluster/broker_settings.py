@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from penstock.cluster.image import CORDON, CORDONED, DRAINED
 from penstock.engine.topic_config import SETTINGS, make_config
 from penstock.errors import Code, PenstockError
+from penstock.nearest import did_you_mean
 
 THROTTLE = "follower.replication.throttled.rate"
 WITHOUT_EFFECT = ("leader.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second")
@@ -17,6 +18,7 @@ WITHOUT_EFFECT = ("leader.replication.throttled.rate", "replica.alter.log.dirs.i
 _RATES = (THROTTLE, *WITHOUT_EFFECT)
 TOPIC_DEFAULTS = {setting.broker_name: name for name, setting in SETTINGS.items() if setting.broker_name}
 """The names topics have for them, by those that brokers have."""
+_LONGEST_NAME = 60
 NAMES = frozenset({CORDON, *_RATES, *TOPIC_DEFAULTS})
 
 
@@ -40,10 +42,16 @@ def check(broker_id: int | None, settings: Mapping[str, str]) -> dict[str, str]:
             raise PenstockError(
                 Code.INVALID_CONFIG,
                 f"{name!r} cannot be changed at run time",
-                help=f"change it in the broker's file and restart it; these can: {', '.join(sorted(NAMES))}",
+                help="change it in the broker's file and restart it",
             )
     make_config(topic_defaults(kept), {})
     return kept
+
+
+def unknown(name: str) -> PenstockError:
+    """For a name that no setting of brokers has."""
+    hint = did_you_mean(name, sorted(NAMES), "'penstock cluster config --help' lists what can be set at run time")
+    return PenstockError(Code.INVALID_CONFIG, f"broker setting {name[:_LONGEST_NAME]!r} is unknown", help=hint)
 
 
 def topic_defaults(settings: Mapping[str, str]) -> dict[str, str]:

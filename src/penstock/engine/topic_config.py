@@ -3,11 +3,11 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import StrEnum
 from operator import attrgetter
 
 from penstock.errors import Code, PenstockError
+from penstock.nearest import did_you_mean
 from penstock.records.compression import Codec
 from penstock.storage.log.options import Flush, LogOptions
 
@@ -303,8 +303,7 @@ def check_settings(given: Mapping[str, str]) -> None:
     for name, text in given.items():
         setting = SETTINGS.get(name)
         if setting is None:
-            near = get_close_matches(name[:_LONGEST_NAME], SETTINGS, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(SETTINGS)}"
+            hint = did_you_mean(name, SETTINGS, "'penstock config show --topic-settings' lists those there are")
             raise PenstockError(Code.INVALID_CONFIG, f"topic setting {name[:_LONGEST_NAME]!r} is unknown; {hint}")
         try:
             setting.check(text)

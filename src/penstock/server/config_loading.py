@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, cast
 
+from penstock.nearest import did_you_mean
 from penstock.server.config import (
     EMBEDDED_STORE,
     ENV_SECRET,
@@ -224,24 +225,20 @@ def _unknown(key: str, value: object, source: str) -> ConfigError:
     if key in _GROUPS:
         members = ", ".join(name for name in _BY_KEY if name.startswith(key + "."))
         return ConfigError(f"{key} = {show(value)} (from {source}) is a group, not a setting; it holds {members}")
-    close = _nearest(key)
-    if close:
-        hint = f"did you mean {close}?"
-    else:
-        group = key.rpartition(".")[0]
-        names = [name for name in _BY_KEY if group in _GROUPS and name.startswith(group + ".")]
-        hint = "there is " + ", ".join(names or _ALL_NAMES)
-    return ConfigError(f"{key} = {show(value)} (from {source}): no such setting; {hint}")
+    return ConfigError(f"{key} = {show(value)} (from {source}): no such setting; {_hint(key)}")
 
 
-def _nearest(key: str) -> str | None:
-    """The key that was probably meant. A mistyped first word is mended alone, whatever follows it."""
+def _hint(key: str) -> str:
+    """What was probably meant. A mistyped first word is mended alone, whatever follows it."""
     head, _, rest = key.partition(".")
     for known in difflib.get_close_matches(head, {name.partition(".")[0] for name in _ALL_NAMES}, n=1):
         mended = f"{known}.{rest}"
         if mended in _BY_KEY or (mended.startswith(TOPIC_PREFIX) and head != known):
-            return mended
-    return next(iter(difflib.get_close_matches(key, _BY_KEY, n=1)), None)
+            return f"did you mean {mended}?"
+    group = key.rpartition(".")[0]
+    members = [name for name in _BY_KEY if group in _GROUPS and name.startswith(group + ".")]
+    every = f"there is {', '.join(members)}" if members else "'penstock config show' lists those there are"
+    return did_you_mean(key, _BY_KEY, every)
 
 
 def _check_exposure(config: Config) -> Config:

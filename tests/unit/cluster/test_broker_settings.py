@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.cluster.broker_settings import THROTTLE, WITHOUT_EFFECT, check, topic_defaults
+from penstock.cluster.broker_settings import THROTTLE, WITHOUT_EFFECT, check, topic_defaults, unknown
 from penstock.cluster.image import CORDON, CORDONED, DRAINED
 from penstock.errors import Code, PenstockError
 
@@ -43,6 +43,21 @@ def test_what_cannot_be_is_refused_and_named(broker_id: int | None, settings: di
 def test_one_wrong_setting_refuses_all_of_them() -> None:
     with pytest.raises(PenstockError, match="cannot be changed at run time"):
         check(3, {CORDON: DRAINED, "broker.id": "4"})
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("log.retention.hours", "did you mean log.retention.ms"),
+        ("min.insync.replica", "did you mean min.insync.replicas?"),
+        ("foo", "'penstock cluster config --help' lists what can be set at run time"),
+        ("x" * 1_000_000, "--help"),
+    ],
+)
+def test_an_unknown_name_gets_the_nearest(name: str, hint: str) -> None:
+    refused = unknown(name)
+    assert str(refused) == f"broker setting {name[:60]!r} is unknown"
+    assert hint in refused.help
 
 
 def test_defaults_of_topics_go_by_the_names_topics_have_for_them() -> None:

@@ -36,11 +36,11 @@ def test_a_topics_own_settings_come_before_the_brokers() -> None:
         ("compression.type", "lzma", "zstd"),
         ("retention.ms", "1_000", "whole number"),
         ("retention.ms", "\u0667", "whole number"),
-        ("x" * 2_000_000, "1", "known: cleanup.policy"),
+        ("x" * 2_000_000, "1", "config show --topic-settings'"),
         ("message.timestamp.type", "createtime", "CreateTime or LogAppendTime"),
         ("min.insync.replicas", "0", "from 1"),
         ("retention.hours", "1", "did you mean retention"),
-        ("zzz", "1", "known: cleanup.policy"),
+        ("zzz", "1", "config show --topic-settings'"),
     ],
 )
 def test_a_wrong_setting_is_named(name: str, value: str, text: str) -> None:

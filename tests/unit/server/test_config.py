@@ -214,7 +214,8 @@ def test_a_bad_value_names_file_or_variable(tmp_path: Path) -> None:
         ("limits.max_conections", "did you mean limits.max_connections?"),
         ("limits.zzz", "there is limits.max_connections, "),
         ("default.topic.flush", "did you mean defaults.topic.flush?"),
-        ("qqq", "there is data_dir, "),
+        ("qqq", "no such setting; 'penstock config show' lists"),
+        ("foo.bar", "no such setting; 'penstock config show' lists"),
         ("listeners", "it holds listeners.kafka, listeners.http"),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from penstock.cluster import broker_settings
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.configs import BROKER, TOPIC, check_broker, find_topic, unknown_type
+from penstock.protocols.kafka.configs import BROKER, REFUSALS, TOPIC, check_broker, find_topic, unknown_type
 from penstock.protocols.kafka.handlers import Context, Fields
 from penstock.protocols.kafka.messages import Message
 
@@ -54,6 +54,9 @@ def _check(resource: Message, named: Mapping[tuple[int, str], int]) -> None:
 async def _alter_broker(context: Context, resource: Message, alter: Alter, *, validate_only: bool) -> None:
     """Of one broker, there or not, or of all of them if it has no name. Any broker can be asked."""
     fixed = [config.name for config in resource.configs if config.name not in broker_settings.NAMES]
+    known = {REFUSALS, *(own.name for own in context.broker_settings)}
+    if strange := [name for name in fixed if name not in known]:
+        raise broker_settings.unknown(strange[0])
     if context.operations is None or fixed:
         names = fixed or [config.name for config in resource.configs]
         raise PenstockError(

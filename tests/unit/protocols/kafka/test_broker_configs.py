@@ -225,10 +225,13 @@ def test_a_list_grows_and_shrinks_from_what_acts() -> None:
 
 def test_what_cannot_change_is_refused() -> None:
     async def body(door: Door) -> None:
+        door.context.broker_settings = [BrokerSetting("node.id", "1", "int", True, "This broker's id.")]
         cluster = OperatedCluster(door)
         client = await cluster.start(on(1, 2))
         code, text = await alter(client, "1", (RATE, SET, "7"), ("node.id", SET, "7"))
         assert code == BAD_REQUEST and "when it starts: node.id; set it in the broker's file" in str(text)
+        code, text = await alter(client, "", (RATE, SET, "7"), ("log.retention.m", SET, "7"))
+        assert code == BAD_CONFIG and "'log.retention.m' is unknown; did you mean log.retention.ms?" in str(text)
         code, text = await alter(client, "1", (RATE, SET, "fast"))
         assert code == BAD_CONFIG and "bytes a second" in str(text)
         code, text = await alter(client, "2", ("log.retention.ms", SET, "5"))
