@@ -237,7 +237,7 @@ class Broker:
         advertised = config.listeners.advertised_kafka or bound
         context.host, context.port = advertised
         self._advertised = str(advertised)
-        context.broker_settings = kafka_names.describe(config, bound, advertised)
+        context.broker_settings = kafka_names.describe(config, bound, advertised, limits.connections)
         return advertised
 
     async def create_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:

@@ -4,9 +4,16 @@ from penstock.protocols.kafka.handlers import BrokerSetting
 from penstock.server.config import Address, Config
 
 
-def describe(config: Config, kafka: Address, advertised: Address) -> list[BrokerSetting]:
-    """What this broker runs with; `kafka` is the address it has bound, `advertised` the one clients are told."""
+def describe(config: Config, kafka: Address, advertised: Address, connections: int) -> list[BrokerSetting]:
+    """What this broker runs with.
+
+    Args:
+        kafka: the address it has bound.
+        advertised: the one clients are told.
+        connections: how many of clients it holds at once, as far as its descriptors allow what is set.
+    """
     default = Config()
+    in_cluster = bool(config.cluster.store)
     rows: list[tuple[str, object, object, str, str]] = [
         ("advertised.listeners", _listener(advertised), _listener(kafka), "list", "The address clients are told."),
         (
@@ -17,7 +24,13 @@ def describe(config: Config, kafka: Address, advertised: Address) -> list[Broker
             "Whether a topic is created when a client first asks for it.",
         ),
         ("broker.id", config.node.id, default.node.id, "int", "This broker's id."),
-        ("default.replication.factor", 1, 1, "int", "Replicas of a new topic."),
+        (
+            "default.replication.factor",
+            config.cluster.replication if in_cluster else 1,
+            default.cluster.replication if in_cluster else 1,
+            "int",
+            "Replicas of a topic whose creator does not say; fewer where fewer brokers are known.",
+        ),
         ("delete.topic.enable", True, True, "boolean", "Whether topics can be deleted."),
         (
             "group.consumer.heartbeat.interval.ms",
@@ -72,7 +85,7 @@ def describe(config: Config, kafka: Address, advertised: Address) -> list[Broker
         ),
         (
             "max.connections",
-            config.limits.max_connections,
+            connections,
             default.limits.max_connections,
             "int",
             "Client connections held at once.",
@@ -90,7 +103,7 @@ def describe(config: Config, kafka: Address, advertised: Address) -> list[Broker
             config.groups.offsets_retention_ms // 60_000,
             default.groups.offsets_retention_ms // 60_000,
             "int",
-            "How long committed offsets are kept when their group has no members.",
+            "How long committed offsets are kept when their group has no members, rounded down.",
         ),
         (
             "offsets.topic.num.partitions",
