@@ -37,6 +37,8 @@ class FetchedRow(NamedTuple):
     """Epoch and end offset where the follower's history parts from the leader's."""
     leader: tuple[int, int] | None = None
     """Who leads and in which epoch, from one that does not."""
+    word: str = ""
+    """Our own for the error, where Kafka's code stands for several."""
 
 
 class SegmentWanted(NamedTuple):

@@ -11,6 +11,7 @@ identity.py  how brokers prove that they belong together
 peer.py      a broker's connection to another; peers.py  all of them
 segment_codec.py  CopySegment, which brokers ask of each other for whole segments
 broker_source.py  a leader as its follower fetches from it
+broker_words.py   errors as brokers tell them to each other
 broker_calls.py   what transactions ask of other brokers
 cluster_view.py   who is in the cluster, as clients are told
 leader_hints.py   who leads instead, told in a refusal (KIP-951)

@@ -7,7 +7,7 @@ from penstock.engine.transactions.requests import AddPartitions, MarkersDue
 from penstock.engine.transactions.transaction import BUMPED_AT_END, TopicPartition
 from penstock.errors import Code, PenstockError
 from penstock.net.connection import PeerError
-from penstock.protocols.kafka.broker_source import code_of
+from penstock.protocols.kafka.broker_words import code_of
 from penstock.protocols.kafka.handlers import Api, add_partitions_to_txn, write_txn_markers
 from penstock.protocols.kafka.messages import Message
 from penstock.protocols.kafka.peer import Peer, PeerGone
@@ -40,13 +40,13 @@ class BrokerCalls:
         }
         answer = await self._call(broker_id, add_partitions_to_txn.API, {"transactions": [transaction]})
         told = {
-            (topic.name, row.partition_index): row.partition_error_code
+            (topic.name, row.partition_index): code_of(row.partition_error_code, row.get("word", ""))
             for result in answer.results_by_transaction
             for topic in result.topic_results
             for row in topic.results_by_partition
         }
         what = f"the coordinator of {request.transactional_id!r} on broker {broker_id}"
-        return {place: _error(told.get(place), what) for place in request.partitions}
+        return {place: _error(told.get(place, Code.NOT_AVAILABLE), what) for place in request.partitions}
 
     async def write_markers(
         self, broker_id: int, due: MarkersDue, places: Sequence[TopicPartition]
@@ -61,12 +61,12 @@ class BrokerCalls:
         }
         answer = await self._call(broker_id, write_txn_markers.API, {"markers": [marker]})
         told = {
-            (topic.name, row.partition_index): row.error_code
+            (topic.name, row.partition_index): code_of(row.error_code, row.get("word", ""))
             for written in answer.markers
             for topic in written.topics
             for row in topic.partitions
         }
-        return {place: _error(told.get(place), f"broker {broker_id}") for place in places}
+        return {place: _error(told.get(place, Code.NOT_AVAILABLE), f"broker {broker_id}") for place in places}
 
     async def _call(self, broker_id: int, api: Api, fields: Mapping[str, Any]) -> Message:
         peer = self._peer(broker_id)
@@ -85,6 +85,5 @@ def _by_topic(places: Sequence[TopicPartition]) -> dict[str, list[int]]:
     return topics
 
 
-def _error(number: int | None, what: str) -> PenstockError | None:
-    code = Code.NOT_AVAILABLE if number is None else code_of(number)
+def _error(code: Code | None, what: str) -> PenstockError | None:
     return None if code is None else PenstockError(code, f"{what} refuses: {code.value}")

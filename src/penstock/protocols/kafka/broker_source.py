@@ -9,17 +9,12 @@ from penstock.cluster.replication.source import FetchedRow, LeaderGone, Position
 from penstock.errors import Code, PenstockError
 from penstock.net.connection import PeerError
 from penstock.protocols.kafka import errors, replica_fetch_codec, segment_codec
+from penstock.protocols.kafka.broker_words import code_of
 from penstock.protocols.kafka.fetch_sessions import next_epoch
 from penstock.protocols.kafka.peer import Peer, PeerGone
 
 _REFUSED_TWICE = 2
 _GRACE_S = 10.0
-_CODES = {number: code for code, number in reversed(errors.KAFKA_CODES.items())}
-
-
-def code_of(number: int) -> Code | None:
-    """Our word for one of Kafka's error codes; None for no error."""
-    return None if number == errors.NONE else _CODES.get(number, Code.NOT_AVAILABLE)
 
 
 class BrokerSource:
@@ -71,7 +66,7 @@ class BrokerSource:
             if not fetched.session_id:
                 self._sent = {}
             for row in fetched.rows:
-                handle(row, code_of(row.code))
+                handle(row, code_of(row.code, row.word))
 
         try:
             await self._peer.request(
@@ -102,7 +97,7 @@ class BrokerSource:
             )
         except (PeerGone, PeerError) as error:
             raise LeaderGone(str(error), refused=False) from error
-        code = code_of(answered.code)
+        code = code_of(answered.code, answered.word)
         if code is not None:
             raise PenstockError(code, f"the leader refuses a segment from offset {wanted.offset} on: {code.value}")
         return answered.part

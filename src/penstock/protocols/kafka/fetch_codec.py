@@ -10,6 +10,7 @@ from struct import error as StructError  # noqa: N812
 from typing import NamedTuple
 
 from penstock.net.connection import Part, PeerError
+from penstock.protocols.kafka import broker_words
 from penstock.protocols.kafka.codec import encode_uvarint, read_uvarint, skip_tags
 from penstock.protocols.kafka.fetch_sessions import TopicKey, Wanted
 from penstock.storage.log.segment import FileSlice
@@ -64,6 +65,8 @@ class Row(NamedTuple):
     aborted: Sequence[AbortedTransaction] = ()
     leader: tuple[int, int] | None = None
     """Id and epoch of the leader, for who asks the wrong broker or in an old epoch; told since version 12."""
+    word: str = ""
+    """For followers: which error `code` stands for; see `broker_words`."""
 
 
 class _Cursor:
@@ -262,11 +265,14 @@ def _encode_row(out: bytearray, row: Row, version: int, flexible: bool) -> None:
 
 
 def _row_tags(row: Row) -> bytes:
-    if row.diverging is None and row.leader is None:
+    if row.diverging is None and row.leader is None and not row.word:
         return b"\0"
     tags = []
     if row.diverging is not None:
         tags.append(b"\x00\x0d" + _EPOCH_END.pack(*row.diverging) + b"\0")
     if row.leader is not None:
         tags.append(b"\x01\x09" + _LEADER.pack(*row.leader) + b"\0")
+    if row.word:
+        word = encode_uvarint(len(row.word) + 1) + row.word.encode()
+        tags.append(encode_uvarint(broker_words.TAG) + encode_uvarint(len(word)) + word)
     return bytes((len(tags),)) + b"".join(tags)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Union, cast, get_args, get_origin
 from uuid import UUID
 
 from penstock.net.connection import PeerError
+from penstock.protocols.kafka import broker_words
 from penstock.protocols.kafka.codec import encode_uvarint, read_uvarint
 
 MAX_ELEMENTS = 20_000  # array elements in one request: twice the partitions of a broker, 15 to 40 ms of decoding
@@ -134,6 +135,8 @@ def _compile(entity: type) -> Schema:
     row = None
     if len(parts) == 1 and isinstance(parts[0], Run) and not tagged:
         row = Struct(parts[0].struct.format + "B") if flexible else parts[0].struct
+    if flexible and entity.__name__ in _WITH_WORD:
+        tagged[broker_words.TAG] = _WORD
     return Schema(flexible, tuple(plain), tagged, parts, absent, row)
 
 
@@ -166,6 +169,10 @@ def _compile_field(field: Any) -> Field:
         default = int(default.total_seconds() * 1000)
     return Field(field.name, name, array, nullable, default, entity, field.metadata.get("tag"))
 
+
+_WITH_WORD = ("AddPartitionsToTxnPartitionResult", "WritableTxnMarkerPartitionResult")
+_WORD = Field("word", "string", array=False, nullable=False, default="", entity=None, tag=broker_words.TAG)
+"""What brokers tell each other beside an error (`broker_words`), which kio's schemas do not know."""
 
 _IMPLICIT: dict[str, object] = {
     "string": "",

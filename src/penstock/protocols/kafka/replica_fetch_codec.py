@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from penstock.cluster.replication.source import FetchedRow, Position
 from penstock.net.connection import PeerError
+from penstock.protocols.kafka import broker_words
 from penstock.protocols.kafka.codec import encode_uvarint, read_uvarint, skip_tags
 
 KEY: Final = 1
@@ -108,16 +109,12 @@ def _decode_row(body: memoryview, at: int, topic_id: bytes) -> tuple[FetchedRow,
     if at >= len(body):
         raise PeerError(f"{size - 1} bytes of records claimed, {len(body) - start} left")
     records = body[start:at]
-    diverging = leader = None
-    if body[at] == 0:
-        at += 1
-    else:
-        diverging, leader, at = _decode_tags(body, at)
-    return FetchedRow(topic_id, index, code, high_watermark, log_start, records, diverging, leader), at
+    row = FetchedRow(topic_id, index, code, high_watermark, log_start, records)
+    return (row, at + 1) if body[at] == 0 else _decode_tags(row, body, at)
 
 
-def _decode_tags(body: memoryview, at: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None, int]:
-    diverging = leader = None
+def _decode_tags(row: FetchedRow, body: memoryview, at: int) -> tuple[FetchedRow, int]:
+    diverging, leader, word = None, None, ""
     count, at = read_uvarint(body, at)
     for _ in range(count):
         tag, at = read_uvarint(body, at)
@@ -126,8 +123,11 @@ def _decode_tags(body: memoryview, at: int) -> tuple[tuple[int, int] | None, tup
             diverging = _EPOCH_END.unpack_from(body, at)
         elif tag == 1:
             leader = _LEADER.unpack_from(body, at)
+        elif tag == broker_words.TAG:
+            _, start = read_uvarint(body, at)
+            word = str(body[start : at + size], "ascii", "replace")
         at += size
-    return diverging, leader, at
+    return row._replace(diverging=diverging, leader=leader, word=word), at
 
 
 def _count(body: memoryview, at: int) -> tuple[int, int]:

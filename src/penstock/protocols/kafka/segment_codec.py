@@ -6,7 +6,8 @@ Request: topic id, partition, leader epoch, offset the segment begins at, positi
 bytes there must be from that offset on, replica id, incarnation.
 Answer: error, base, next offset and size of the segment, length of its card and the card (with position 0 only), then
 bytes of the file up to the end of the frame. A base that was not asked for, and nothing else: no segment
-begins at that offset, the next one does there; -1 if there is none.
+begins at that offset, the next one does there; -1 if there is none. In place of a card, a refusal has the word for its
+error (`broker_words`), if any.
 """
 
 from struct import Struct
@@ -34,6 +35,11 @@ class Answered(NamedTuple):
     """Kafka's; 0 is none."""
     part: SegmentPart
 
+    @property
+    def word(self) -> str:
+        """Our own for the error, where Kafka's code stands for several."""
+        return self.part.card.decode("ascii", "replace") if self.code else ""
+
 
 def encode(wanted: SegmentWanted, replica_id: int, incarnation: int) -> bytes:
     """A request body."""
@@ -57,6 +63,10 @@ def decode(body: memoryview) -> CopyRequest:
 def encode_answer(code: int, base: int = -1, next_offset: int = -1, size: int = 0, card: bytes = b"") -> bytes:
     """An answer's body but for the bytes of the file, which follow it."""
     return _ANSWER.pack(code, base, next_offset, size, len(card)) + card
+
+
+def encode_refusal(code: int, word: str) -> bytes:
+    return encode_answer(code, card=word.encode())
 
 
 def decode_answer(body: memoryview) -> Answered:

@@ -13,7 +13,7 @@ from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.engine.transactions.requests import AddPartitions
 from penstock.engine.transactions.transaction import TopicPartition
 from penstock.errors import PenstockError
-from penstock.protocols.kafka import errors, transaction_errors
+from penstock.protocols.kafka import broker_words, errors, transaction_errors
 from penstock.protocols.kafka.handlers import Api, Caller, Context, Fields
 from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
@@ -73,14 +73,14 @@ async def _add(
     refused = _refused(context, asked, caller)
     if refused:
         codes = {partition: refused.get(partition, _OPERATION_NOT_ATTEMPTED) for partition in asked.partitions}
-        return await _results(codes, answer)
+        return await _results({partition: (code, "") for partition, code in codes.items()}, answer)
     try:
+        results: Mapping[TopicPartition, PenstockError | None]
         results = await context.engine.transactions.add_partitions(asked)
     except PenstockError as error:
-        return await _results(dict.fromkeys(asked.partitions, _code(error, version)), answer)
-    return await _results(
-        {partition: _code(error, version) if error else errors.NONE for partition, error in results.items()}, answer
-    )
+        results = dict.fromkeys(asked.partitions, error)
+    told = {partition: _told(error, version, caller) for partition, error in results.items()}
+    return await _results(told, answer)
 
 
 def _refused(context: Context, asked: AddPartitions, caller: Caller) -> dict[TopicPartition, int]:
@@ -96,13 +96,17 @@ def _refused(context: Context, asked: AddPartitions, caller: Caller) -> dict[Top
     return codes
 
 
-def _code(error: PenstockError, version: int) -> int:
-    return transaction_errors.kafka_code(error, version, fenced_since=2, abortable_since=5)
+def _told(error: PenstockError | None, version: int, caller: Caller) -> tuple[int, str]:
+    """Kafka's code, and to a broker the word for it (`broker_words`)."""
+    if error is None:
+        return errors.NONE, ""
+    code = transaction_errors.kafka_code(error, version, fenced_since=2, abortable_since=5)
+    return code, broker_words.word_of(error) if caller.is_broker else ""
 
 
-async def _results(codes: Mapping[TopicPartition, int], answer: LongAnswer) -> list[Fields]:
+async def _results(told: Mapping[TopicPartition, tuple[int, str]], answer: LongAnswer) -> list[Fields]:
     topics: dict[str, list[bytes]] = {}
-    for (topic, index), code in codes.items():
-        row = await answer.row({"partition_index": index, "partition_error_code": code})
+    for (topic, index), (code, word) in told.items():
+        row = await answer.row({"partition_index": index, "partition_error_code": code, "word": word})
         topics.setdefault(topic, []).append(row)
     return [{"name": name, "results_by_partition": rows} for name, rows in topics.items()]

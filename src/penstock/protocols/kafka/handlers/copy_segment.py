@@ -9,7 +9,7 @@ from uuid import UUID
 from penstock.engine.partition import Partition
 from penstock.errors import Code, PenstockError
 from penstock.net.connection import Part
-from penstock.protocols.kafka import errors, segment_codec
+from penstock.protocols.kafka import broker_words, errors, segment_codec
 from penstock.protocols.kafka.codec import encode_response_head
 from penstock.protocols.kafka.handlers import Api, Context
 from penstock.protocols.kafka.segment_codec import CopyRequest
@@ -26,7 +26,7 @@ async def handle(context: Context, request: CopyRequest, correlation_id: int) ->
     except FileNotFoundError:  # retention was quicker
         head = segment_codec.encode_answer(errors.NONE)
     except PenstockError as error:
-        head = segment_codec.encode_answer(errors.kafka_code(error))
+        head = segment_codec.encode_refusal(errors.kafka_code(error), broker_words.word_of(error))
     except OSError:
         head = segment_codec.encode_answer(errors.KAFKA_STORAGE_ERROR)
     size = len(head) + (data[2] if isinstance(data, tuple) else 0)

@@ -17,7 +17,7 @@ from uuid import UUID
 from penstock.engine.partition import Partition
 from penstock.errors import Code, PenstockError
 from penstock.net.connection import Answer
-from penstock.protocols.kafka import errors, fetch_codec, leader_hints
+from penstock.protocols.kafka import broker_words, errors, fetch_codec, leader_hints
 from penstock.protocols.kafka.codec import encode_response_head
 from penstock.protocols.kafka.fetch_codec import FetchRequest, Row
 from penstock.protocols.kafka.fetch_sessions import MAX_ERRORS, FetchSession, Key, Wanted, next_epoch
@@ -251,14 +251,16 @@ class Fetch:
 
     def _refusal(self, wanted: Wanted, error: PenstockError | OSError) -> Row:
         code = errors.kafka_code(error) if isinstance(error, PenstockError) else errors.KAFKA_STORAGE_ERROR
-        log_start, leader = -1, None
+        log_start, leader, word = -1, None, ""
         with suppress(PenstockError):
             partition = self._find(wanted)
             if isinstance(error, PenstockError):
                 leader = leader_hints.hint(partition, error)
             if self._request.replica_id >= 0 and code == errors.KAFKA_CODES[Code.OFFSET_OUT_OF_RANGE]:
                 log_start = partition.leading().first_offset  # where a follower that is too far behind begins anew
-        return Row(wanted.topic, wanted.index, code, -1, -1, log_start, None, leader=leader)
+        if self._request.replica_id >= 0 and isinstance(error, PenstockError):
+            word = broker_words.word_of(error)
+        return Row(wanted.topic, wanted.index, code, -1, -1, log_start, None, leader=leader, word=word)
 
     def _note_replica(self, partition: Partition, wanted: Wanted, key: tuple[bytes, int]) -> None:
         """What a follower asks for in this epoch, its history being ours, tells what it has. Once for each request."""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from penstock.engine.transactions.transaction import BUMPED_AT_END
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
+from penstock.protocols.kafka import broker_words, errors
 from penstock.protocols.kafka.handlers import Api, Caller, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
@@ -29,10 +29,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
                     {
                         "name": topic.name,
                         "partitions": [
-                            {
-                                "partition_index": index,
-                                "error_code": await _code(write, context, marker, topic.name, index),
-                            }
+                            {"partition_index": index, **await _told(write, context, marker, topic.name, index)}
                             for index in topic.partition_indexes
                         ],
                     }
@@ -44,14 +41,16 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
     }
 
 
-async def _code(write: Write, context: Context, marker: Message, topic: str, index: int) -> int:
+async def _told(write: Write, context: Context, marker: Message, topic: str, index: int) -> Fields:
+    """What became of it; to a broker with the word for it (`broker_words`)."""
     if marker.producer_id < 0 or marker.producer_epoch < 0:
-        return errors.INVALID_REQUEST  # a marker of nobody ends nothing, and is a batch no reader expects
+        return {"error_code": errors.INVALID_REQUEST}  # one of nobody ends nothing, and is a batch no reader expects
     try:
         await write(context, marker, topic, index)
     except PenstockError as error:
-        return errors.kafka_code(error)
-    return errors.NONE
+        word = broker_words.word_of(error) if write is _write else ""
+        return {"error_code": errors.kafka_code(error), "word": word}
+    return {"error_code": errors.NONE}
 
 
 async def _write(context: Context, marker: Message, topic: str, index: int) -> None:
