@@ -194,18 +194,22 @@ class View:
         return Picture(told.cluster_id, told.controller_id, full, tuple(partitions), answers)
 
     def does_store_answer(self) -> bool:
-        """Whether brokers reach the metadata store; True as well where there is none, or we may not know.
+        """Whether brokers reach the metadata store; True as well where there is none, or we may not know."""
+        try:
+            return not self.is_store_away()
+        except CommandError as error:
+            return error.code != UNREACHABLE
+
+    def is_store_away(self) -> bool:
+        """Whether a broker says that the metadata store does not answer it. Raises `CommandError` if none says a word.
 
         A change of nothing that is only checked has a broker read the store.
         """
         resource = {"resource_type": BROKER, "resource_name": "", "configs": []}
-        try:
-            told = self.cluster.ask_briefly(
-                STORE_WITHIN_S, "incremental_alter_configs", resources=[resource], validate_only=True
-            )
-        except CommandError as error:
-            return error.code != UNREACHABLE
-        return all(wire.error_name(each.error_code) != _STORE_AWAY for each in told.responses)
+        told = self.cluster.ask_briefly(
+            STORE_WITHIN_S, "incremental_alter_configs", resources=[resource], validate_only=True
+        )
+        return any(wire.error_name(each.error_code) == _STORE_AWAY for each in told.responses)
 
     def _ask_cluster(self) -> Any:
         told = self.cluster.ask(None, "describe_cluster", include_fenced_brokers=True, endpoint_type=1)

@@ -79,7 +79,7 @@ class Server:
         try:
             return future.result(self.timeout_s + 1)
         except TooLate:
-            raise self.unreachable() from None
+            raise self._no_answer() from None
         except KafkaException as error:
             raise self.explain(error.args[0]) from None
 
@@ -102,8 +102,23 @@ class Server:
     def explain(self, error: "KafkaError") -> CommandError:
         """A client's error as ours: unreachable servers apart from refusals."""
         if error.name() in _UNREACHABLE:
-            return self.unreachable()
+            return self._no_answer()
+        if error.str() == _WITHOUT_A_REASON and self._is_store_away():
+            return Refused(_STORE_AWAY, error.name())
         return Refused(error.str(), error.name())
+
+    def _no_answer(self) -> CommandError:
+        """For a server that could be connected to, and gave no answer in time: brokers may wait for another one."""
+        return CommandError(f"{self.address}: {_STORE_AWAY}") if self._is_store_away() else self.unreachable()
+
+    def _is_store_away(self) -> bool:
+        from penstock.cli.cluster_view import View
+
+        try:
+            with View(self) as view:
+                return view.is_store_away()
+        except CommandError:
+            return False
 
     def _connect(self, kind: Callable[[dict[str, Any]], T], properties: Mapping[str, object]) -> T:
         from confluent_kafka import KafkaException
@@ -135,6 +150,11 @@ class Server:
         raise self.unreachable(", ".join(dict.fromkeys(filter(None, reasons))))
 
 
+_WITHOUT_A_REASON = "Broker: Leader not available"
+_STORE_AWAY = (
+    "the brokers are there, and the cluster's metadata store (etcd) does not answer them: nothing can be created or "
+    "changed until most of its members run again; 'penstock cluster status' looks"
+)
 _UNREACHABLE = frozenset({"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "REQUEST_TIMED_OUT"})
 
 

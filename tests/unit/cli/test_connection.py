@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
+from tests.unit.cli.scripted_broker import Script, scripted_broker
 
 from penstock.cli.connection import Refused, Server, find_server, read_properties
 from penstock.cli.contexts import Context, Contexts
@@ -171,3 +173,30 @@ def test_what_a_blocking_call_raises_is_raised_here() -> None:
 
     with pytest.raises(ZeroDivisionError):
         Server("a:1", "--server").run(fail)
+
+
+def _store_says(code: int) -> Script:
+    answer = {"error_code": code, "error_message": "", "resource_type": 4, "resource_name": ""}
+    return Script(44, 0, 1, lambda _: {"throttle_time": 0, "responses": [answer]})
+
+
+def test_no_answer_for_want_of_the_metadata_store_is_said_to_be_that() -> None:
+    late, bare = KafkaError(KafkaError._TIMED_OUT), KafkaError(KafkaError.LEADER_NOT_AVAILABLE)
+    with scripted_broker(incremental_alter_configs=_store_says(5)) as broker:
+        server = Server(broker.address, "--server", timeout_s=5.0)
+        told = server.explain(late)
+        assert (told.code, "metadata store (etcd) does not answer them" in str(told)) == (1, True)
+        assert "is it running" not in str(told)
+        refused = server.explain(bare)
+        assert isinstance(refused, Refused)
+        assert (refused.name, "metadata store" in str(refused)) == ("LEADER_NOT_AVAILABLE", True)
+        assert str(server.explain(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, "why it is"))) == "why it is"
+    with scripted_broker(incremental_alter_configs=_store_says(0)) as broker:
+        server = Server(broker.address, "--server", timeout_s=5.0)
+        assert "is it running?" in str(server.explain(late))
+        assert str(server.explain(bare)) == "Broker: Leader not available"
+
+
+def test_no_answer_from_nobody_is_that(closed_port: int) -> None:
+    told = Server(f"127.0.0.1:{closed_port}", "--server", timeout_s=5.0).explain(KafkaError(KafkaError._TIMED_OUT))
+    assert (told.code, "is it running?" in str(told)) == (3, True)
