@@ -152,8 +152,8 @@ class Server:
 
 _WITHOUT_A_REASON = "Broker: Leader not available"
 _STORE_AWAY = (
-    "the brokers are there, and the cluster's metadata store (etcd) does not answer them: nothing can be created or "
-    "changed until most of its members run again; 'penstock cluster status' looks"
+    "a broker answers, and the cluster's metadata store (etcd) does not answer it: nothing can be created or changed "
+    "until most members of the store run; 'penstock cluster status' looks"
 )
 _UNREACHABLE = frozenset({"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "REQUEST_TIMED_OUT"})
 

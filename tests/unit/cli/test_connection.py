@@ -185,7 +185,7 @@ def test_no_answer_for_want_of_the_metadata_store_is_said_to_be_that() -> None:
     with scripted_broker(incremental_alter_configs=_store_says(5)) as broker:
         server = Server(broker.address, "--server", timeout_s=5.0)
         told = server.explain(late)
-        assert (told.code, "metadata store (etcd) does not answer them" in str(told)) == (1, True)
+        assert (told.code, "metadata store (etcd) does not answer it" in str(told)) == (1, True)
         assert "is it running" not in str(told)
         refused = server.explain(bare)
         assert isinstance(refused, Refused)
