@@ -200,18 +200,17 @@ class _Newcomers:
     def __init__(self, server: Server, producer: "Producer", *, quiet: bool) -> None:
         self._server = server
         self._producer = producer
-        self._quiet = quiet
         # It asks without having a topic made, which the producer's own questions do.
-        self._scout: Producer | None = None
+        self._scout = None if quiet else server.producer({"allow.auto.create.topics": False})
         self._seen: set[str] = set()
         self._unknown: list[str] = []
 
     def look(self, names: Iterable[str]) -> None:
         """Remember those that do not exist yet; to be asked before anything is sent to them."""
-        fresh = [] if self._quiet else [name for name in names if name not in self._seen]
+        if self._scout is None:
+            return
+        fresh = [name for name in names if name not in self._seen]
         self._seen.update(fresh)
-        if fresh and self._scout is None:
-            self._scout = self._server.producer({"allow.auto.create.topics": False})
         for name in fresh:
             error = self._find(self._scout, name).error
             if error is not None and error.name() == "UNKNOWN_TOPIC_OR_PART":
@@ -231,8 +230,11 @@ class _Newcomers:
                 note(f"topic {name} did not exist; the server has created it, with {count}")
         self._unknown = []
 
-    def _find(self, client: Any, name: str) -> "TopicMetadata":
-        return self._server.run(lambda: client.list_topics(name, timeout=self._server.timeout_s).topics[name])
+    def _find(self, client: "Producer", name: str) -> "TopicMetadata":
+        found: TopicMetadata = self._server.run(
+            lambda: client.list_topics(name, timeout=self._server.timeout_s).topics[name]
+        )
+        return found
 
 
 def _check_topic(server: Server, producer: "Producer", topic: str) -> None:

@@ -60,7 +60,7 @@ class TwoBrokers:
         return refused.value.code
 
     async def mark(self) -> Code | None:
-        due = MarkersDue("x", 5, 0, True, (), 0, False)
+        due = MarkersDue("x", 5, 0, 0, True, ())
         return await self._code(self._calls.write_markers(1, due, [("t", 0)]))
 
     async def add(self) -> Code | None:
