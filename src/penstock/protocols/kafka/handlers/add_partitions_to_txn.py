@@ -75,10 +75,9 @@ async def _add(
         codes = {partition: refused.get(partition, _OPERATION_NOT_ATTEMPTED) for partition in asked.partitions}
         return await _results({partition: (code, "") for partition, code in codes.items()}, answer)
     try:
-        results: Mapping[TopicPartition, PenstockError | None]
         results = await context.engine.transactions.add_partitions(asked)
     except PenstockError as error:
-        results = dict.fromkeys(asked.partitions, error)
+        return await _results(dict.fromkeys(asked.partitions, _told(error, version, caller)), answer)
     told = {partition: _told(error, version, caller) for partition, error in results.items()}
     return await _results(told, answer)
 
