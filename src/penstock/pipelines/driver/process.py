@@ -99,8 +99,8 @@ class _Life:
         try:
             engine = self._engine = open_engine(master)
         except Exception as error:
+            self._presence.clear()  # first: who sees the refusal may ask for another driver at once
             refuse_wanted(self._home, master, f"the driver has no Spark: {error}")
-            self._presence.clear()
             if isinstance(error, PipelineError):
                 raise
             raise PipelineError(str(error)) from error
@@ -113,8 +113,8 @@ class _Life:
             return False
         if time.monotonic() - began_s < _SHORTEST_LIFE_S:
             reason = "Spark's JVM died soon after its start; 'penstock pipeline logs --driver' may tell why"
-            refuse_wanted(self._home, master, reason)
             self._presence.clear()
+            refuse_wanted(self._home, master, reason)
             raise PipelineError(reason)
         _log.error("Spark's JVM has died")
         return True
