@@ -49,8 +49,8 @@ _COMPUTES = (*("chrt", "--idle", "0", sys.executable, "-c"), _A_THIRD)
 THEME = "Compaction"
 _THIRD_PROCESS = (
     "The compacting process has the idle scheduling class and moves 32 MiB a second at most, yet on two cores it is "
-    "the third that wants one, beside the broker and the producer. One that only computes, for a third of the "
-    "time, costs much of the same: see its row. Moving 128 MiB a second, or as much as it can, made the p99 worse. "
+    "the third that wants one, beside the broker and the producer. How much of the ratio that is has not been shown: "
+    "a process that only computes, whose row is beside this one, came out above and below 1 in single runs. "
     "What stopped the event loop itself (starting a process for each pass, closing the last descriptor of a removed "
     "segment) is gone; seen with strace."
 )
