@@ -7,6 +7,7 @@ PYTHON ?= python3
 CACHE := .cache
 BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
+COMPILED := $(VENV)/.compiled
 
 .PHONY: help run cluster quick test nightly golden setup check bench bench-spark bench-pipelines bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs picture lock clean
 
@@ -24,14 +25,18 @@ $(BASE): requirements/base.txt pyproject.toml | $(BIN)/uv
 	@VIRTUAL_ENV=$(VENV) scripts/timed "what Penstock needs" $(BIN)/uv pip install -q --require-hashes -r requirements/base.txt
 	@# The package was called like the command once; removed first, as both have that program.
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip uninstall -q penstock
-	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --no-deps -e .
 	@touch $@
 
-$(DEV): requirements/dev.txt $(BASE)
+# Installs the clone itself, which compiles what has changed of the modules that are compiled.
+$(COMPILED): $(BASE) hatch_build.py src/penstock/compiled.py $(wildcard src/penstock/records/*.py)
+	@VIRTUAL_ENV=$(VENV) scripts/timed "Penstock itself, compiled" $(BIN)/uv pip install -q --no-deps -e .
+	@touch $@
+
+$(DEV): requirements/dev.txt $(BASE) $(COMPILED)
 	@VIRTUAL_ENV=$(VENV) scripts/timed "what tests and checks need" $(BIN)/uv pip install -q --require-hashes -r requirements/dev.txt
 	@touch $@
 
-run: $(BASE) ## start a broker on its embedded default (data in ./data)
+run: $(COMPILED) ## start a broker on its embedded default (data in ./data)
 	@exec $(BIN)/penstock serve $(ARGS)
 
 cluster: $(DEV) ## start three brokers with an etcd each, to try a cluster (data in ./data-cluster, Kafka on 19091 to 19093)
@@ -111,4 +116,5 @@ lock: $(BIN)/uv ## renew the locked requirements from pyproject.toml
 	@$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-header --no-annotate --extra dev pyproject.toml -o requirements/dev.txt
 
 clean: ## remove what the set-up made; data directories stay
+	@rm -f src/penstock_compiled* src/penstock/*/*.so
 	@rm -rf $(VENV) $(CACHE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from penstock.records.build import NewRecord, build_batch
 from penstock.records.compression import Codec, CompressionError, compress, decompress
 from penstock.records.record import RecordError, iterate, iterate_batch
+from penstock.records.walk import walk
 
 LIMIT = 1 << 20
 
@@ -141,6 +142,39 @@ def test_a_truncated_batch_is_an_error(records: list[NewRecord], codec: Codec, d
 @given(st.binary(max_size=200), st.integers(-5, 30))
 def test_random_bytes_as_records(data: bytes, count: int) -> None:
     exhaust(iterate(data, count))
+
+
+def walked(section: bytes, count: int) -> int | None:
+    try:
+        return walk(section, count)
+    except RecordError:
+        return None
+
+
+def iterated(section: bytes, count: int) -> int | None:
+    """What `walk` should say of it: how many records have no key, None if anything is wrong."""
+    try:
+        records = list(iterate(section, count))
+    except RecordError:
+        return None
+    if [record.offset_delta for record in records] != list(range(count)):
+        return None
+    return sum(record.key is None for record in records)
+
+
+@calm
+@given(batches, st.just([]) | changes, st.integers(-1, 1))
+def test_a_walk_sees_what_iterating_sees(records: list[NewRecord], changes: list[tuple[int, int]], more: int) -> None:
+    section, count = damaged(build_batch(records)[61:], changes), len(records) + more
+    assert walked(section, count) == iterated(section, count)
+
+
+@calm
+@given(
+    st.binary(max_size=60) | st.binary(max_size=20).map(lambda rest: bytes([len(rest) * 2]) + rest), st.integers(-2, 8)
+)
+def test_random_bytes_are_walked_as_they_are_iterated(section: bytes, count: int) -> None:
+    assert walked(section, count) == iterated(section, count)
 
 
 @calm

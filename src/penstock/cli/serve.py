@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from penstock import __version__
+from penstock.compiled import is_compiled
 from penstock.errors import StartupError, WrongSettings
 from penstock.observe import logs
 from penstock.observe.stall import StallMonitor
@@ -104,6 +105,8 @@ def serve(file: str | None, given: Mapping[str, Given]) -> int:
     logs.configure(config.logging.level, config.logging.format)
     log = logs.get_logger("serve")
     _raise_descriptor_limit(log)
+    if not is_compiled():
+        log.warning("records are handled in pure Python, which is slower: this installation is not compiled")
     from penstock.server.broker import Broker
 
     for name in config.ignored_env:

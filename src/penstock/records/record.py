@@ -189,15 +189,15 @@ def _decode(data: bytes, position: int, stop: int) -> Record:
         if size & 0x81:
             key, position = _decode_nullable(data, position)
         else:
-            position += 1
-            key = data[position : (position := position + (size >> 1))]
+            position += 1 + (size >> 1)
+            key = data[position - (size >> 1) : position]
         size = data[position]
         value: bytes | None
         if size & 0x81:
             value, position = _decode_nullable(data, position)
         else:
-            position += 1
-            value = data[position : (position := position + (size >> 1))]
+            position += 1 + (size >> 1)
+            value = data[position - (size >> 1) : position]
         headers: Headers = ()
         if data[position]:
             headers, position = _decode_headers(data, position, stop)

@@ -14,6 +14,7 @@ from penstock import __version__
 from penstock.cli import main as cli
 from penstock.cli import version
 from penstock.cli.failure import CommandError
+from penstock.compiled import form
 from penstock.errors import Code, PenstockError, StartupError
 
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
@@ -21,9 +22,11 @@ DEADLINE_S = 60
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["version"], ["--version"], ["-V"]):
+    for words in (["--version"], ["-V"]):
         assert cli.main(words) == 0
         assert capsys.readouterr().out == f"penstock {__version__}\n"
+    assert cli.main(["version"]) == 0
+    assert capsys.readouterr().out == f"penstock {__version__} (records: {form()})\n"
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,117 @@
+"""Every way in which the records of a batch can be wrong, and that what is right passes."""
+
+import pytest
+
+from penstock.records import record, varint
+from penstock.records.batch import HEADER_BYTES
+from penstock.records.build import build_batch
+from penstock.records.record import MAX_HEADERS, RecordError
+from penstock.records.walk import walk
+
+MAX_I64, MIN_I64 = (1 << 63) - 1, -1 << 63
+
+
+def section(*bodies: bytes) -> bytes:
+    return b"".join(varint.encode(len(body)) + body for body in bodies)
+
+
+def encoded(offset_delta: int, timestamp_delta: int = 0) -> bytes:
+    out = bytearray()
+    record.encode(out, offset_delta, timestamp_delta, b"k", b"v", ())
+    return bytes(out)
+
+
+def test_it_counts_records_without_a_key() -> None:
+    rows = [(None, b"a", (), 0), (b"", b"b", (), 0), (None, None, [("h", b"x"), ("n", None)], 0)]
+    assert walk(build_batch(rows)[HEADER_BYTES:], 3) == 2
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 8191, 8192, 1_048_575, 1_048_576])
+def test_numbers_of_one_two_and_more_bytes(size: int) -> None:
+    rows = [(bytes(size), bytes(size), [("n" * size, bytes(size)), ("", None)], size)] * 2
+    assert walk(build_batch(rows)[HEADER_BYTES:], 2, 5) == 0
+
+
+def test_as_many_records_as_need_three_bytes_to_count() -> None:
+    assert walk(build_batch([(None, b"", (), 0)] * 9000)[HEADER_BYTES:], 9000) == 9000
+
+
+@pytest.mark.parametrize("count", [-1, 0, 1, 3, 2**31 - 1, 2**62])
+def test_another_count_than_there_are_records(count: int) -> None:
+    with pytest.raises(RecordError):
+        walk(build_batch([(b"k", b"v", (), 0)] * 2)[HEADER_BYTES:], count)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\x00\x00\x00\x01\x01",
+        b"\x00\x00\x00\x03\x01\x00",
+        b"\x00\x00\x00\x01\x03\x00",
+        b"\x00\x00\x00\x10\x01\x00",
+        b"\x00\x00\x00\x01\x10\x00",
+        b"\x00\x00\x00\xfe\xff\xff\xff\x0f\x01\x00",
+        b"\x00\x00\x00\x01\xfe\xff\xff\xff\x0f\x00",
+        b"\x00\x00\x00\x01\x01\x01",
+        b"\x00\x00\x00\x01\x01\x02",
+        b"\x00\x00\x00\x01\x01\x02\x01\x01",
+        b"\x00\x00\x00\x01\x01\x02\x00\x03",
+        b"\x00\x00\x00\x01\x01\x02\x10\x01",
+        b"\x00\x00\x00\x01\x01\x00\x00",
+        b"\x00\x00\xff\xff\xff\xff\xff\xff\x01\x01\x01\x00",
+        b"\x00" + b"\xff" * 10 + b"\x01\x00\x01\x01\x00",
+        b"\x00" + b"\xff" * 9 + b"\x02\x00\x01\x01\x00",
+        b"\x00\x00\x80\x80\x80\x80\x10\x01\x01\x00",
+    ],
+)
+def test_a_record_whose_fields_do_not_fill_it(body: bytes) -> None:
+    with pytest.raises(RecordError):
+        walk(section(body), 1)
+
+
+def test_a_field_may_not_reach_into_the_next_record() -> None:
+    longer = b"\x00\x00\x00\x01\x12\x00"  # its value is nine bytes, most of them the next record's
+    with pytest.raises(RecordError, match="record 0 says where it ends"):
+        walk(section(longer, b"\x00\x00\x02\x01\x01\x00", b"\x00\x00\x04\x01\x01\x00"), 3)
+
+
+def test_bytes_behind_the_last_record() -> None:
+    with pytest.raises(RecordError, match="1 bytes after the last record"):
+        walk(encoded(0) + b"\x00", 1)
+
+
+@pytest.mark.parametrize("deltas", [(1, 2), (0, 0), (0, 2), (1, 0), (-1, 0), (0, 1 << 20)])
+def test_offsets_out_of_order(deltas: tuple[int, int]) -> None:
+    with pytest.raises(RecordError, match="has offset delta"):
+        walk(b"".join(map(encoded, deltas)), 2)
+    assert walk(encoded(0) + encoded(1), 2) == 0
+
+
+@pytest.mark.parametrize(
+    ("base", "delta", "fits"),
+    [
+        (0, MAX_I64, True),
+        (0, MIN_I64, True),
+        (1, MAX_I64, False),
+        (-1, MIN_I64, False),
+        (MAX_I64 - 200, 200, True),
+        (MAX_I64 - 200, 201, False),
+        (MIN_I64 + 200, -200, True),
+        (MIN_I64 + 200, -201, False),
+        (MAX_I64, 0, False),
+        (MIN_I64, 0, False),
+    ],
+)
+def test_times_fit_in_64_bits(base: int, delta: int, fits: bool) -> None:
+    if fits:
+        assert walk(encoded(0, delta), 1, base) == 0
+        return
+    with pytest.raises(RecordError, match="timestamp"):
+        walk(encoded(0, delta), 1, base)
+
+
+def test_more_headers_than_anybody_has() -> None:
+    rows = [(None, None, [("", None)] * (MAX_HEADERS + 1), 0)]
+    with pytest.raises(RecordError, match="65537 headers are more than 65536"):
+        walk(build_batch(rows)[HEADER_BYTES:], 1)
