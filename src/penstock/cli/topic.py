@@ -431,6 +431,12 @@ def _print_topic(topic: Mapping[str, Any], everything: bool) -> None:
             for each in topic["settings"]
         ]
         print_table(cells, ["setting", *columns[1:]])
+        unchecked = next((each for each in topic["settings"] if each["name"] == "records.check"), None)
+        if unchecked is not None and unchecked["value"] != unchecked["default"]:
+            click.echo(
+                f"records.check={unchecked['value']}: other batches are kept as they come; a producer can write ones "
+                "that stop every reader"
+            )
     click.echo()
 
 

@@ -1,9 +1,9 @@
 """Batches that cannot be kept at once: they wait for their transaction, or are opened first, off the event loop.
 
-A topic with a `compression.type` of its own or `cleanup.policy=compact` wants its batches opened, which costs per
-record. A transaction's first batch in a partition waits until its coordinator knows the partition. Each producer has a
-queue of its own in each partition, which keeps its order and makes nobody else wait; opening goes on one at a time for
-all of them, so that it never takes more than one thread.
+Large batches are opened to look at their records; all batches are where a topic asks for more, with a
+`compression.type` of its own or `cleanup.policy=compact`. A transaction's first batch in a partition waits until its
+coordinator knows the partition. Each producer has a queue of its own in each partition, which keeps its order and makes
+nobody else wait; opening goes on one at a time for all of them, so that it never takes more than one thread.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from penstock.engine.partition import Partition
 from penstock.errors import Code, PenstockError
 from penstock.ports.disk import Disk
 from penstock.records.batch import Header
-from penstock.records.rewrite import rewrite
+from penstock.records.rewrite import check_records, rewrite
 from penstock.storage.log.log import Appended
 from penstock.tasks import Tasks
 
@@ -40,6 +40,7 @@ class _Waiting(NamedTuple):
     header: Header
     done: Callable[[Appended | PenstockError], None]
     admission: Admission | None
+    looked_at: bool
 
 
 class Opener:
@@ -60,10 +61,15 @@ class Opener:
         header: Header,
         done: Callable[[Appended | PenstockError], None],
         admission: Admission | None = None,
+        *,
+        looked_at: bool = False,
     ) -> None:
         """Append a checked batch when it may be; `done` is called once, with what came of it.
 
         The batch is copied: its view may end with this call.
+
+        Args:
+            looked_at: whether its records have been looked at, or need not be.
 
         Raises:
             PenstockError: NOT_AVAILABLE when too much waits already.
@@ -80,7 +86,7 @@ class Opener:
             queue = self._queues[partition, producer_id] = deque()
             partition.waiting_producers.add(producer_id)
             self._tasks.spawn(self._run(partition, producer_id, queue), "open batches")
-        queue.append(_Waiting(bytearray(batch), header, done, admission))
+        queue.append(_Waiting(bytearray(batch), header, done, admission, looked_at))
 
     async def _run(self, partition: Partition, producer_id: int, queue: deque[_Waiting]) -> None:
         while queue:
@@ -132,6 +138,9 @@ class Opener:
         if config.opens_batches:
             async with self._opening:
                 batch, header = await self._disk.run(rewrite, batch, header, config.codec, keyed=config.compacts)
+        elif not waiting.looked_at:
+            async with self._opening:
+                await self._disk.run(check_records, batch, header)
         if waiting.admission is not None:
             waiting.admission.check(place)
         elif header.is_transactional and not partition.is_in_transaction(header):

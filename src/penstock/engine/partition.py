@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 from uuid import UUID
 
+from penstock.compiled import is_compiled
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.engine.leadership import Leadership
 from penstock.engine.partition_state import NOBODY, PartitionState
@@ -15,13 +16,25 @@ from penstock.engine.topic_config import TimestampType, TopicConfig
 from penstock.engine.waiters import AckWait, Waiters
 from penstock.errors import Code, PenstockError
 from penstock.ports.clock import Clock
-from penstock.records.batch import NO_TIMESTAMP, Header, check_produced, decode_header, patch_append_time
+from penstock.records.batch import (
+    CODEC_MASK,
+    NO_TIMESTAMP,
+    Header,
+    check_produced,
+    decode_header,
+    patch_append_time,
+)
 from penstock.records.control import NO_COORDINATOR, Marker, build_marker
+from penstock.records.rewrite import check_records
 from penstock.storage.log.log import Appended, Log
 from penstock.storage.log.segment import FileSlice
 from penstock.storage.log.transactions import AbortedTransaction
 
 ACKS_ALL = -1
+# What is looked at on the event loop, a millisecond's work; the rest goes through the opener.
+MOST_RECORDS_AT_ONCE = 100_000 if is_compiled() else 1_000
+MOST_BYTES_AT_ONCE = 16 * 1024  # of a compressed batch
+MOST_OPENED_AT_ONCE = 256 * 1024
 _MOST_GUARDS = 10_000
 _CUT_OFF_S = 3.0
 """Followers ask twice a second at least."""
@@ -304,24 +317,53 @@ class Partition:
     def append(self, batch: memoryview, *, zstd_allowed: bool = True) -> Appended:
         """Check a client's batch and append it; it must be writable, and is patched in place.
 
-        Not for a batch that `must_wait`: those go through the engine's `opener`.
+        Not for a batch that has to be opened in a thread, or to wait: those go through the engine's `opener`.
 
         Raises:
             PenstockError: per partition; nothing was appended.
         """
-        return self.append_checked(batch, self.check(batch, zstd_allowed=zstd_allowed))
+        header = self.check(batch, zstd_allowed=zstd_allowed)
+        self.look(batch, header)
+        return self.append_checked(batch, header)
 
     def must_wait(self, header: Header) -> bool:
-        """Whether a batch has to be opened first, or to wait its turn behind one of the same producer."""
-        return self.config.opens_batches or header.producer_id in self.waiting_producers
+        """Whether a batch has to wait its turn behind one of the same producer."""
+        return header.producer_id in self.waiting_producers
 
     def check(self, batch: memoryview, *, zstd_allowed: bool = True) -> Header:
-        """Whether a client's batch may be appended, as far as one can tell unopened. Raises PenstockError."""
+        """Whether a client's batch may be appended, as far as its header tells. Raises PenstockError."""
         if len(batch) > self.config.max_message_bytes:
             raise self._too_large(batch)
         if self.topic in INTERNAL_TOPICS:
             raise PenstockError(Code.INVALID_TOPIC, f"topic {self.topic!r} is written by the broker only")
         return check_produced(batch, zstd_allowed=zstd_allowed)
+
+    def look(self, batch: memoryview, header: Header) -> bool:
+        """Look at the records of a batch; False leaves that to the engine's opener, because it may take long.
+
+        Raises:
+            PenstockError: as `check_records`.
+        """
+        config = self.config
+        if config.opens_batches:
+            return False
+        codec = header.attributes & CODEC_MASK
+        if codec not in config.checked:
+            return True
+        if header.record_count > MOST_RECORDS_AT_ONCE:
+            return False
+        if not codec:
+            check_records(batch, header)
+            return True
+        if len(batch) > MOST_BYTES_AT_ONCE:
+            return False
+        try:
+            check_records(batch, header, limit=MOST_OPENED_AT_ONCE)
+        except PenstockError as error:
+            if error.code is Code.BATCH_TOO_LARGE:
+                return False
+            raise
+        return True
 
     def is_in_transaction(self, header: Header) -> bool:
         """Whether a transactional batch belongs to a transaction that has begun here, so that nobody needs asking."""

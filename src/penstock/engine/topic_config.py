@@ -91,6 +91,19 @@ _CODECS = {
     "zstd": Codec.ZSTD,
 }
 
+_CHECKED = {word: codec for word, codec in _CODECS.items() if codec is not None}
+_UNCHECKED = "none"
+
+
+def _checked(text: str) -> list[str]:
+    if split_list(text) == [_UNCHECKED]:
+        return []
+    try:
+        return _some_of(*_CHECKED)(text)
+    except ValueError as error:
+        raise ValueError(f"{_UNCHECKED}, or {error}") from None
+
+
 _NO_EFFECT = "Taken and kept for Kafka's tools; nothing here goes by it."
 _KEPT_FOR_TOOLS = (
     Setting("file.delete.delay.ms", "60000", "long", _whole(0), _NO_EFFECT, "log.segment.delete.delay.ms"),
@@ -225,6 +238,15 @@ _ACTING = (
         "min.insync.replicas",
     ),
     Setting(
+        "records.check",
+        ",".join(_CHECKED),
+        "list",
+        _checked,
+        "Batches whose records are looked at before they are taken, by how they are compressed. What is not named is "
+        "kept as it came: a producer can write batches that stop every reader. none is for producers one can trust.",
+        "log.records.check",
+    ),
+    Setting(
         "retention.bytes",
         "-1",
         "long",
@@ -277,7 +299,9 @@ class TopicConfig:
     compacts: bool
     deletes: bool
     opens_batches: bool
-    """Whether a batch must be opened before it is appended, which costs per record."""
+    """Whether a batch must be opened before it is appended, as more is asked of it than whole records."""
+    checked: frozenset[int] = frozenset(_CHECKED.values())
+    """Codecs of batches whose records are looked at."""
     min_insync_replicas: int = 1
     min_insync_is_default: bool = True
 
@@ -343,6 +367,7 @@ def make_config(given: Mapping[str, str], defaults: Mapping[str, str]) -> TopicC
         compacts=compacts,
         deletes=deletes,
         opens_batches=compacts or codec is not None,
+        checked=frozenset(_CHECKED[word] for word in _checked(text["records.check"])),
         min_insync_replicas=number["min.insync.replicas"],
         min_insync_is_default="min.insync.replicas" not in given and "min.insync.replicas" not in defaults,
     )

@@ -44,6 +44,10 @@ class CompressionError(ValueError):
     """The codec is unknown, the data is not what the codec writes, or more would come out than allowed."""
 
 
+class TooLarge(CompressionError):
+    """More would come out than allowed."""
+
+
 class _Stream(Protocol):
     @property
     def eof(self) -> bool: ...
@@ -75,7 +79,8 @@ def decompress(codec: int, data: Buffer, limit: int) -> bytes:
         limit: the most bytes that may come out.
 
     Raises:
-        CompressionError: unknown codec, corrupt or cut data, trailing bytes, or more than `limit` bytes.
+        CompressionError: unknown codec, corrupt or cut data, trailing bytes.
+        TooLarge: more than `limit` bytes would come out.
     """
     decode = _DECOMPRESS.get(codec)
     if decode is None:
@@ -83,8 +88,8 @@ def decompress(codec: int, data: Buffer, limit: int) -> bytes:
     return decode(memoryview(data).cast("B"), limit)
 
 
-def _too_large(name: str, limit: int) -> CompressionError:
-    return CompressionError(f"{name} data decompresses to more than {limit} bytes")
+def _too_large(name: str, limit: int) -> TooLarge:
+    return TooLarge(f"{name} data decompresses to more than {limit} bytes")
 
 
 def _decompress_frames(open_stream: Callable[[], _Stream], name: str, data: Buffer, limit: int) -> bytes:
@@ -112,7 +117,7 @@ def _store(data: memoryview) -> bytes:
 
 def _load(data: memoryview, limit: int) -> bytes:
     if len(data) > limit:
-        raise CompressionError(f"{len(data)} uncompressed bytes are more than {limit}")
+        raise TooLarge(f"{len(data)} uncompressed bytes are more than {limit}")
     return bytes(data)
 
 

@@ -1,4 +1,7 @@
-"""What a topic may ask of a batch before it is kept, at the cost of opening it: another codec, a key in each record."""
+"""Batches that are looked into before they are kept: every record is whole and in its place, and as its topic wants it.
+
+A topic may want another codec, or a key in each record.
+"""
 
 from crc32c import crc32c
 
@@ -12,34 +15,65 @@ from penstock.records.batch import (
     PREFIX_BYTES,
     Header,
 )
-from penstock.records.compression import Codec, CompressionError, compress, decompress
+from penstock.records.compression import Codec, CompressionError, TooLarge, compress, decompress
 from penstock.records.record import RecordError, iterate
+from penstock.records.walk import walk
 
 MOST_RECORDS = 500_000
-"""What a batch may hold when each of its records is looked at."""
+"""What a batch of a compacted topic may hold."""
 MOST_NAMED = 1000
 """Records at fault that one error names."""
-_LEAST_TIME, _LARGEST_TIME = -1 << 63, (1 << 63) - 1
+
+
+def check_records(
+    batch: memoryview, header: Header, *, keyed: bool = False, limit: int = LARGEST_OPENED_BYTES
+) -> bytes:
+    """Open a batch and look at each of its records; returns them as they are uncompressed.
+
+    Args:
+        keyed: whether every record needs a key.
+        limit: the most bytes a compressed batch may open to.
+
+    Raises:
+        PenstockError: CORRUPT_BATCH when the batch cannot be opened, or holds anything but as many whole records in
+            order as it says; BATCH_TOO_LARGE when it opens to more than `limit`; INVALID_BATCH when a key is missing.
+    """
+    count = header.record_count
+    if keyed and count > MOST_RECORDS:
+        raise PenstockError(Code.INVALID_BATCH, f"{count} records in one batch; a compacted topic takes {MOST_RECORDS}")
+    try:
+        section = decompress(header.codec, batch[HEADER_BYTES:], max(limit, len(batch)))
+        keyless = walk(section, count, header.base_timestamp)
+    except TooLarge as error:
+        raise PenstockError(
+            Code.BATCH_TOO_LARGE, f"record batch: {error}", help="send smaller batches, or compress them less"
+        ) from None
+    except CompressionError as error:
+        raise PenstockError(Code.CORRUPT_BATCH, f"record batch cannot be opened: {error}") from None
+    except RecordError as error:
+        raise PenstockError(Code.CORRUPT_BATCH, f"record batch: {error}") from None
+    if keyed and keyless:
+        at_fault = [at for at, record in enumerate(iterate(section, count)) if record.key is None]
+        raise PenstockError(
+            Code.INVALID_BATCH,
+            f"record {at_fault[0]} of the batch has no key; a compacted topic needs one",
+            records=tuple(at_fault[:MOST_NAMED]),
+        )
+    return section
 
 
 def rewrite(batch: memoryview, header: Header, codec: Codec | None, *, keyed: bool) -> tuple[memoryview, Header]:
-    """The batch as the topic wants it; the same one when nothing is to be changed.
+    """The batch as the topic wants it, looked at record by record; the same one when nothing is to be changed.
 
     Args:
         codec: how it is to be compressed; None leaves that to its producer.
         keyed: whether every record needs a key.
 
     Raises:
-        PenstockError: INVALID_BATCH when it cannot be opened within the limits above, a key is missing, or compaction
-            could not take it apart later.
+        PenstockError: as `check_records`.
     """
-    recompress = codec is not None and codec != header.codec
-    if not recompress and not keyed:
-        return batch, header
-    section = _open(batch, header)
-    if keyed:
-        _check_keyed(section, header)
-    if codec is None or not recompress:
+    section = check_records(batch, header, keyed=keyed)
+    if codec is None or codec == header.codec:
         return batch, header
     body = compress(codec, section)
     fields = header._replace(
@@ -53,41 +87,3 @@ def rewrite(batch: memoryview, header: Header, codec: Codec | None, *, keyed: bo
     fields = fields._replace(crc=crc32c(made[CRC_START:]))
     BATCH_HEADER.pack_into(made, 0, *fields)
     return made, fields
-
-
-def _open(batch: memoryview, header: Header) -> bytes | memoryview:
-    section = batch[HEADER_BYTES:]
-    if header.codec == Codec.NONE:
-        return section
-    try:
-        return decompress(header.codec, section, LARGEST_OPENED_BYTES)
-    except CompressionError as error:
-        raise PenstockError(
-            Code.INVALID_BATCH,
-            f"record batch cannot be opened: {error}",
-            help="with compression.type=producer and cleanup.policy=delete it is kept unopened",
-        ) from None
-
-
-def _check_keyed(section: bytes | memoryview, header: Header) -> None:
-    """A batch whose records compaction cannot place would end every pass, so it is not let in."""
-    count = header.record_count
-    if count > MOST_RECORDS:
-        raise PenstockError(Code.INVALID_BATCH, f"{count} records in one batch; a compacted topic takes {MOST_RECORDS}")
-    keyless = []
-    try:
-        for at, record in enumerate(iterate(section, count)):
-            if record.key is None:
-                keyless.append(at)
-            if record.offset_delta != at:
-                raise RecordError(f"record {at} has offset delta {record.offset_delta}")
-            if not _LEAST_TIME <= header.base_timestamp + record.timestamp_delta <= _LARGEST_TIME:
-                raise RecordError(f"the timestamp of record {at} does not fit in 64 bits")
-    except RecordError as error:
-        raise PenstockError(Code.INVALID_BATCH, f"record batch cannot be compacted: {error}") from None
-    if keyless:
-        raise PenstockError(
-            Code.INVALID_BATCH,
-            f"record {keyless[0]} of the batch has no key; a compacted topic needs one",
-            records=tuple(keyless[:MOST_NAMED]),
-        )

@@ -178,6 +178,12 @@ class TestDescribe:
         assert ["retention.bytes", "1000000", "topic"] in lines
         assert not any("segment.bytes" in line for line in lines)
 
+    def test_what_unchecked_records_give_up_is_said(self, run: Run, topic: str) -> None:
+        run("topic", "create", topic, "--set", "records.check=none")
+        assert "records.check=none: other batches are kept as they come" in run("topic", "describe", topic).out
+        run("topic", "alter", topic, "--unset", "records.check")
+        assert "stop every reader" not in run("topic", "describe", topic, "--all").out
+
     def test_who_may_lead_without_being_in_sync_is_shown(
         self, run: Run, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -20,6 +20,7 @@ from tests.simulated_broker import (
 from tests.unit.engine.test_engine import Machine, some_records, values
 
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
+from penstock.engine.partition import Partition
 from penstock.engine.topics import CREATING, GROWING, MAX_PARTITIONS, REMOVING
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.records.batch import decode_header
@@ -352,6 +353,10 @@ async def test_limits_and_times_act_on_the_next_batch() -> None:
         assert append(partition, batch_of([b"."], broker.clock)).timestamp == broker.clock.now_ms()
 
 
+def looked_at(partition: Partition, batch: bytes | bytearray) -> bool:
+    return partition.look(memoryview(batch), decode_header(batch))
+
+
 async def opened(broker: Broker, batch: bytes | bytearray) -> Appended | PenstockError:
     """What comes of a batch that its topic wants opened."""
     partition = broker.partition("t")
@@ -371,12 +376,12 @@ async def test_batches_are_kept_in_the_topics_codec() -> None:
         wanted = []
         for name, codec in (("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4), ("uncompressed", 0)):
             await broker.engine.alter_topic(topic, setting(compression_type=name))
-            assert partition.must_wait(decode_header(batch_of(sent, broker.clock)))
+            assert not looked_at(partition, batch_of(sent, broker.clock))
             done = await opened(broker, batch_of(sent, broker.clock, codec=Codec.SNAPPY))
             assert isinstance(done, Appended)
             wanted.append(codec)
         await broker.engine.alter_topic(topic, setting(compression_type="producer"))
-        assert not partition.must_wait(decode_header(batch_of(sent, broker.clock)))
+        assert looked_at(partition, batch_of(sent, broker.clock))
         await until_visible(partition, partition.opened().end_offset - 1)
         batches = await read_all(partition)
         assert [batch.header.codec for batch in batches] == wanted

@@ -38,7 +38,7 @@ def test_what_cannot_be_opened_is_refused() -> None:
     broken[HEADER_BYTES + 4 :] = b"?" * (len(whole) - HEADER_BYTES - 4)
     with pytest.raises(PenstockError, match="cannot be opened") as refused:
         rewrite(memoryview(broken), decode_header(broken), Codec.NONE, keyed=False)
-    assert refused.value.code is Code.INVALID_BATCH
+    assert refused.value.code is Code.CORRUPT_BATCH
 
 
 def test_a_bomb_is_refused_before_it_goes_off() -> None:
@@ -46,28 +46,27 @@ def test_a_bomb_is_refused_before_it_goes_off() -> None:
     assert len(bomb) < 10_000
     with pytest.raises(PenstockError) as refused:
         rewrite(memoryview(bomb), decode_header(bomb), Codec.NONE, keyed=False)
-    assert refused.value.code is Code.INVALID_BATCH
+    assert refused.value.code is Code.BATCH_TOO_LARGE
 
 
 def test_bytes_that_are_no_records_have_no_keys() -> None:
     batch = bytearray(build_batch(RECORDS))
     batch[HEADER_BYTES] = 1
-    with pytest.raises(PenstockError, match="cannot be compacted"):
+    with pytest.raises(PenstockError, match="record 0 of -1 bytes"):
         rewrite(memoryview(batch), decode_header(batch), None, keyed=True)
 
 
-def test_records_that_compaction_could_not_place_are_refused() -> None:
+def test_records_out_of_their_places_are_refused() -> None:
     misplaced = bytearray(build_batch([(b"k", b"v", [], 0), (b"k", b"v", [], 0)]))
     misplaced[HEADER_BYTES + 3] = 2  # an offset delta of one, for the first record
     with pytest.raises(PenstockError, match="record 0 has offset delta 1") as refused:
         rewrite(memoryview(misplaced), decode_header(misplaced), None, keyed=True)
-    assert refused.value.code is Code.INVALID_BATCH
-    assert rewrite(memoryview(misplaced), decode_header(misplaced), None, keyed=False)[0] == misplaced
+    assert refused.value.code is Code.CORRUPT_BATCH
 
 
-@pytest.mark.parametrize(("base", "fits"), [((1 << 63) - 2, True), ((1 << 63) - 1, False)])
+@pytest.mark.parametrize(("base", "fits"), [((1 << 63) - 101, True), ((1 << 63) - 100, False)])
 def test_a_time_beyond_64_bits_is_refused(base: int, fits: bool) -> None:
-    batch = bytearray(build_batch([(b"k", b"v", [], 0), (b"k", b"v", [], 1)]))
+    batch = bytearray(build_batch([(b"k", b"v", [], 0), (b"k", b"v", [], 100)]))
     header = decode_header(batch)._replace(base_timestamp=base)
     if fits:
         assert rewrite(memoryview(batch), header, None, keyed=True) == (memoryview(batch), header)

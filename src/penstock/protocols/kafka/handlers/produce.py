@@ -1,9 +1,9 @@
 """Produce 3-13 (advertised from 0): append each partition's batch straight from the network buffer.
 
-Hot path, written by hand; kio is its oracle in tests/property/test_produce_codec.py. Everything up to the
-append happens before this function returns, because the frame's view dies then; only batches that their topic wants
-opened are copied and appended later. `acks=all` answers when every
-partition's high watermark has passed the batch, or fails when this broker leads it no more or the client's time is up;
+Hot path, written by hand; kio is its oracle in tests/property/test_produce_codec.py. Everything up to the append
+happens before this function returns, because the frame's view dies then; only batches that are opened in a thread are
+copied and appended later. `acks=all` answers when every partition's high watermark has passed the batch, or fails when
+this broker leads it no more or the client's time is up;
 `acks=1` at once; `acks=0` never, and an error closes the connection, unless it comes when the batch is appended later.
 
 Version notes: 7 zstd; 8 error texts; 9 flexible; 10 leader hints (KIP-951); 11 knows TRANSACTION_ABORTABLE; 12 adds
@@ -160,6 +160,7 @@ class Opening(NamedTuple):
     header: Header
     begins: bool
     """Whether it is a transaction's first batch in the partition, as far as the partition knows."""
+    looked_at: bool
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -279,9 +280,10 @@ def _append(
         if request.acks == ACKS_ALL:
             partition.check_in_sync()
         header = partition.check(batch, zstd_allowed=version >= 7)
+        looked_at = partition.look(batch, header)
         begins = header.is_transactional and not partition.is_in_transaction(header)
-        if begins or partition.must_wait(header):
-            openings.append(Opening(rows, len(rows), partition, batch, header, begins))
+        if begins or not looked_at or partition.must_wait(header):
+            openings.append(Opening(rows, len(rows), partition, batch, header, begins, looked_at))
             return Result(index, errors.NONE, -1, -1, -1, None), None, -1
         done = partition.append_checked(batch, header)
     except PenstockError as error:
@@ -354,7 +356,9 @@ def _open(
             raise PenstockError(
                 Code.INVALID_TRANSACTION_STATE, "a transactional batch in a request without a transactional id"
             )
-        context.engine.opener.append(partition, opening.batch, opening.header, done, admission)
+        context.engine.opener.append(
+            partition, opening.batch, opening.header, done, admission, looked_at=opening.looked_at
+        )
     except PenstockError as error:
         done(error)
 
