@@ -20,6 +20,13 @@ def _arrived_with_one(self: PartitionState, min_isr: int, absent: Collection[int
     return any(replica in self.isr for replica in self.target)
 
 
+_is_arrived = PartitionState.is_arrived
+
+
+def _arrived_without_who_stays(self: PartitionState, min_isr: int, absent: Collection[int] = ()) -> bool:
+    return _is_arrived(self, min_isr, self.target)
+
+
 _become_follower = Roles._become_follower
 
 
@@ -86,6 +93,10 @@ def _damage_ignored(self: Roles, partition: Partition) -> None:
 PLANTED_OPERATIONS: dict[str, Planted] = {
     "moved_with_one": Planted(
         "a move is over when one of its targets is in sync", _instead(PartitionState, "is_arrived", _arrived_with_one)
+    ),
+    "moved_without_who_stays": Planted(
+        "a move does not wait for those that held the partition before, there or not",
+        _instead(PartitionState, "is_arrived", _arrived_without_who_stays),
     ),
     "dropped_on_the_way": Planted(
         "who shall not hold a partition any more removes its files when the move begins",

@@ -27,6 +27,7 @@ from penstock.testing.virtual_clock import DeadlockError, run_virtual
 from tests.simulation.cluster import SimulatedBroker, SimulatedCluster
 from tests.simulation.groups import GroupsWorkload
 from tests.simulation.log import LogWorkload
+from tests.simulation.moves import Moves
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.planted import PLANTED
 from tests.simulation.planted_coordination import PLANTED_COORDINATION
@@ -83,7 +84,7 @@ class World:
         self.is_over = False
         self.violations: list[str] = []
         self.trace: list[str] = []
-        self._moving: dict[str, PartitionState] = {}
+        self._moves = Moves(self._is_live)
         self._in_sync: dict[str, tuple[int, ...]] = {}
         self._promised: dict[tuple[str, int], int] = {}
         self.cluster.etcd.state.on_change = self._on_change
@@ -131,7 +132,9 @@ class World:
                 parts += [f"elr={list(state.elr)}"] if state.elr else []
                 parts += [f"last={list(state.last)}"] if state.last else []
                 parts += [f"of={list(state.replicas)} target={list(state.target)}"] if state.target else []
-                self._check_move(change.key, state)
+                wrong = self._moves.partition_changed(change.key, state)
+                if wrong is not None:
+                    self.violate(wrong)
                 self._check_joined(change.key, state)
                 self.note(
                     f"state {change.key[len(keys.PARTITIONS) :][:4]}-{index} r{change.revision} {' '.join(parts)}"
@@ -139,19 +142,8 @@ class World:
             elif change.key.startswith((keys.BROKERS, keys.CONTROLLER, keys.ADMITTED)):
                 value = "gone" if change.value is None else change.value.decode()[:80]
                 self.note(f"etcd {change.key} {value}")
-
-    def _check_move(self, key: str, state: PartitionState) -> None:
-        """Who held a partition lets go when all hold it who shall, but for those that held it before and are away.
-
-        Sooner only if the move is taken back.
-        """
-        before = self._moving.pop(key, None)
-        if state.target:
-            self._moving[key] = state
-        elif before is not None:
-            lacking = set(before.target) - set(state.isr) if set(before.target) != set(before.origin) else set()
-            if any(each not in before.origin or self._is_live(each) for each in lacking) or not state.isr:
-                self.violate(f"{key[-6:]} has moved to {list(before.target)}, in sync are {list(state.isr)} of them")
+                if change.key.startswith((keys.BROKERS, keys.ADMITTED)):
+                    self._moves.broker_changed(int(change.key.rpartition("/")[2]), change.revision)
 
     def _is_live(self, broker_id: int) -> bool:
         """By the store's own word."""
