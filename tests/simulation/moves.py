@@ -1,8 +1,8 @@
-"""Whether moves end as they should: when all hold a partition who shall, but for those that held it before and are away.
+"""Whether moves end as they should: when all hold a partition who shall, but for who held it before and is away.
 
-Away is who was not there in any image that the controller may have decided by. Its write expects the partition as it
-was last changed, so its image is at least as new as that; what has come between then and the write it need not have
-heard of. Nothing hangs on that moment: enough for acknowledging are in sync, and files go when all are.
+Away is who was not there in one of the images that the controller may have decided by. Its write expects the partition
+as it was last changed, so its image is at least as new as that; what has come between then and the write it need not
+have heard of. Nothing hangs on that moment: enough for acknowledging are in sync, and files go when all are.
 """
 
 from collections.abc import Callable

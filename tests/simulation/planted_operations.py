@@ -10,6 +10,7 @@ from penstock.cluster.roles import Roles
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.engine.topics import Topic
+from penstock.storage.data_directory import DataDirectory
 from penstock.testing.faulty_disk import FaultyFile
 from tests.simulation.planted import Planted, _instead
 
@@ -133,6 +134,9 @@ PLANTED_OPERATIONS: dict[str, Planted] = {
 # fetches from its new beginning, a moment later, and would have to die just then.
 # tests/unit/cluster/test_roles_mending.py looks at the epoch itself, and at who has resigned before it is made anew:
 # who did not is found by no seed either, as its leader would have to die while it is.
+# The last one needs a crash between a directory and its owner's name, and a move elsewhere before the next start. Seed
+# 807 had both, with coordinators at work; with the log's workload none of a thousand seeds finds it.
+# tests/unit/cluster/test_half_made_replicas.py does.
 UNSEEN = {
     "mended_without_resigning": Planted(
         "a damaged replica is made anew while it counts as in sync", _instead(Roles, "_mend", _mend_without_resigning)
@@ -140,5 +144,9 @@ UNSEEN = {
     "resigned_in_the_same_epoch": Planted(
         "a damaged replica resigns and the leader still counts how far it was",
         _instead(Roles, "_resign", _resign_in_the_same_epoch),
+    ),
+    "begun_and_kept": Planted(
+        "what was being made of a replica at a crash stays after its partition has moved on",
+        _instead(DataDirectory, "remove_unfinished", lambda self, paths: None),
     ),
 }

@@ -1,6 +1,7 @@
 """What a broker finds on its disk at its start: the replicas the cluster knows of are opened, or given to be mended.
 
-Nothing is removed because the cluster does not know it. What cannot be read is left as it is, and named.
+Nothing is removed because the cluster does not know it, only what was being made and has nothing in it yet. What cannot
+be read is left as it is, and named.
 """
 
 from penstock.cluster.image import Image, TopicEntry
@@ -41,7 +42,10 @@ class Opening:
         """
         await self._disk.run(self._directory.empty_removed)  # a removal that was cut short
         unreadable: dict[tuple[str, int], StartupError] = {}
-        on_disk = await self._disk.run(self._directory.partitions, unreadable)
+        unfinished: list[str] = []
+        on_disk = await self._disk.run(self._directory.partitions, unreadable, unfinished)
+        if unfinished:  # their partitions may have moved on since, and nobody would finish or remove them
+            await self._disk.run(self._directory.remove_unfinished, unfinished)
         self._watermarks = await self._disk.run(load_watermarks, self._disk, self._directory.path)
         mine = self._find(on_disk)
         for (name, index), error in unreadable.items():

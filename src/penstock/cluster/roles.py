@@ -83,7 +83,7 @@ class Roles:
         self._reported: dict[Partition, End] = {}
         self._damaged: dict[Partition, None] = {}
         self._leaving: dict[Partition, None] = {}  # in their order, so that a run can be repeated
-        """Replicas that are none any more, and whose files are to go."""
+        """Replicas that are none any more, and whose files are to go; and those that were begun and may become so."""
         self._giving: dict[Partition, None] = {}
         self._given_at: dict[Partition, float] = {}
         self._raised: set[Partition] = set()
@@ -192,13 +192,7 @@ class Roles:
             with self._short_of_room():
                 async with self.lock_of(partition):
                     await self._mend(partition)
-        for partition in [*self._leaving]:
-            with self._short_of_room():
-                async with self.lock_of(partition):
-                    if self._me in partition.state.replicas:
-                        self._leaving.pop(partition, None)  # it has come back, with what was left of it
-                    else:
-                        await self._drop_if_safe(partition, partition.state)
+        await self._drop_leaving()
         for topic_id, index in sorted(self.set_aside):
             topic = self._engine.topics.get_by_id(topic_id)
             state = self._image.states.get(topic_id, {}).get(index)
@@ -294,6 +288,8 @@ class Roles:
                 await self._make(topic, missing)
 
     async def _make(self, topic: Topic, missing: list[Partition]) -> None:
+        # Until there is a log: if a shortage is in the way, the partition may move on with its directory half made.
+        self._leaving.update(dict.fromkeys(missing))
         try:
             made = await self._disk.run(
                 self._engine.replicas.make,
@@ -313,6 +309,7 @@ class Roles:
             return
         for partition, recovered in zip(missing, made, strict=True):
             partition.hold(self._engine.replicas.open(partition, recovered), 0)
+            self._leaving.pop(partition, None)
 
     async def _take_roles(self, moved: list[tuple[Partition, PartitionState]]) -> None:
         leading: list[tuple[Partition, PartitionState, Log]] = []
@@ -531,6 +528,15 @@ class Roles:
         with suppress(MetadataConflict, MetadataUnavailable):  # tried again when the next append finds no room
             await self._store.transact(expect={key: state.revision}, put={key: after.encode()})
             self._given_at[partition] = now
+
+    async def _drop_leaving(self) -> None:
+        for partition in [*self._leaving]:
+            with self._short_of_room():
+                async with self.lock_of(partition):
+                    if self._me not in partition.state.replicas:
+                        await self._drop_if_safe(partition, partition.state)
+                    elif partition.log is not None:
+                        self._leaving.pop(partition, None)  # it has come back, with what was left of it
 
     async def _drop_if_safe(self, partition: Partition, state: PartitionState) -> None:
         """Remove a replica that is none any more, if all who hold the partition now are in sync."""

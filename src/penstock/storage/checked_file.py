@@ -10,7 +10,7 @@ from penstock.ports.disk import Disk, File
 _HEAD = Struct("<4s4sHxxI")  # magic, kind, version, payload size
 _CRC = Struct("<I")
 _MAGIC = b"PSTK"
-_TEMPORARY = ".tmp"
+TEMPORARY = ".tmp"
 _AT_ONCE = 512  # open at the same time: a broker may have a descriptor for each of ten thousand partitions already
 
 
@@ -70,7 +70,7 @@ def _save_group(disk: Disk, contents: dict[str, bytes]) -> None:
     files: list[File] = []
     try:
         for path, data in contents.items():
-            file = disk.open(path + _TEMPORARY, create=True)
+            file = disk.open(path + TEMPORARY, create=True)
             files.append(file)
             file.truncate(0)
             file.write_at(data, 0)
@@ -79,5 +79,5 @@ def _save_group(disk: Disk, contents: dict[str, bytes]) -> None:
         for file in files:
             file.close()
     for path in contents:
-        disk.rename(path + _TEMPORARY, path)
+        disk.rename(path + TEMPORARY, path)
     disk.sync_dirs(sorted({path.rpartition("/")[0] for path in contents}))

@@ -154,11 +154,14 @@ class DataDirectory:
         except StartupError as error:
             raise OSError(errno.EEXIST, str(error), self.log_path(topic, index)) from error
 
-    def partitions(self, unreadable: dict[tuple[str, int], StartupError] | None = None) -> list[PartitionDirectory]:
+    def partitions(
+        self, unreadable: dict[tuple[str, int], StartupError] | None = None, unfinished: list[str] | None = None
+    ) -> list[PartitionDirectory]:
         """Every partition directory and its owner.
 
         Args:
             unreadable: gets those whose owner cannot be told, by topic and partition as their place says.
+            unfinished: gets the paths of those whose creation was cut short.
 
         Raises:
             StartupError: there is one, and nobody to be told.
@@ -179,7 +182,15 @@ class DataDirectory:
                     continue
                 if owner is not None:
                     found.append(owner)
+                elif unfinished is not None:
+                    unfinished.append(self.log_path(topic, int(name)))
         return found
+
+    def remove_unfinished(self, paths: Iterable[str]) -> None:
+        """Delete directories that were made and never got an owner, if there is nothing in them but the note of one."""
+        for path in paths:
+            if set(self._disk.list_dir(path)) <= {"partition.meta" + checked_file.TEMPORARY}:
+                self._disk.remove_tree(path)
 
     def with_records(self, partitions: list[PartitionDirectory]) -> list[PartitionDirectory]:
         """Those of `partitions` that something was written to."""
@@ -271,8 +282,10 @@ class DataDirectory:
             owner = self._owner(topic, partition)
         except StartupError:
             return  # it does not say whose it is: nothing goes because of that
-        if owner is not None and owner.topic_id == topic_id:
-            self._remove(owner.path, f"{topic_id}-{partition}")
+        path = self.log_path(topic, partition)
+        is_unfinished = owner is None and self._disk.is_dir(path)
+        if is_unfinished or (owner is not None and owner.topic_id == topic_id):
+            self._remove(path, f"{topic_id}-{partition}")
             self._disk.sync_dirs([f"{self.path}/logs/{topic}", f"{self.path}/logs/{_REMOVED}"])
 
     def set_aside(self, topic: str, topic_id: UUID, partition: int) -> None:

@@ -1,5 +1,6 @@
 """The data directory: one broker at a time, every partition's owner known, removed topics out of sight at once."""
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -130,6 +131,39 @@ def test_a_removed_partition_that_comes_and_goes_again_is_emptied(disk: FaultyDi
         directory.remove_partition("a", ONE, 0)
     directory.empty_removed()
     assert in_logs(disk) == []
+
+
+def _cut_short(disk: FaultyDisk, directory: DataDirectory, topic: str, index: int) -> str:
+    """Make a directory that does not get as far as to say whose it is."""
+    disk.fail("sync_files", errno.EIO)
+    with pytest.raises(OSError, match="Input/output error"):
+        directory.create_partitions(topic, ONE, [index])
+    return directory.log_path(topic, index)
+
+
+def test_a_creation_that_was_cut_short_is_found_and_removed(disk: FaultyDisk, directory: DataDirectory) -> None:
+    directory.create_partitions("a", ONE, [0])
+    begun = [_cut_short(disk, directory, "a", 1), _cut_short(disk, directory, "b", 0)]
+    strange = _cut_short(disk, directory, "b", 1)
+    disk.open(f"{strange}/state", create=True).close()
+    disk.make_dirs("data/logs/c/0")
+    again = DataDirectory(disk.abandon(), "data")
+    again.open()
+    unfinished: list[str] = []
+    assert [one.path for one in again.partitions({}, unfinished)] == ["data/logs/a/0"]
+    assert unfinished == [*begun, strange, "data/logs/c/0"]
+    again.remove_unfinished(unfinished)
+    left: list[str] = []
+    assert [one.path for one in again.partitions({}, left)] == ["data/logs/a/0"]
+    assert left == [strange], "something was removed that a creation does not leave"
+
+
+def test_a_partition_whose_creation_was_cut_short_is_removed(disk: FaultyDisk, directory: DataDirectory) -> None:
+    path = _cut_short(disk, directory, "a", 0)
+    directory.remove_partition("a", ONE, 0)
+    assert not disk.is_dir(path)
+    directory.empty_removed()
+    assert disk.list_dir("data/logs/~removed") == []
 
 
 def test_a_damaged_replica_is_kept_out_of_the_way(disk: FaultyDisk, directory: DataDirectory) -> None:
