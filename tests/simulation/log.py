@@ -10,6 +10,7 @@ from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.engine.leadership import UNKNOWN
 from penstock.engine.partition import Partition
 from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError
@@ -41,6 +42,7 @@ class Polled(NamedTuple):
     records: list[tuple[int, bytes]]
     next_offset: int
     high_watermark: int
+    """`UNKNOWN` if the leader does not tell."""
     epoch: int
 
 
@@ -91,7 +93,7 @@ async def poll(broker: SimulatedBroker, place: Place, offset: int, epoch: int) -
     batches = await read_some(partition, offset, _POLL_BYTES)
     records = [record for batch in batches for record in batch.records if record[0] >= offset]
     end = batches[-1].header.last_offset + 1 if batches else offset
-    return Polled(records, end, partition.high_watermark, partition.leader_epoch)
+    return Polled(records, end, partition.shown_ends[0], partition.leader_epoch)
 
 
 class _Batch:
@@ -121,6 +123,8 @@ class History:
         """By epoch: who acknowledged."""
         self.polled_end = 0
         self.polls = 0
+        self._watermarks: dict[int, int] = {}
+        """By epoch: the last one that was told."""
 
     def acknowledged(self, values: Sequence[bytes], told: Acknowledged) -> None:
         self._world.note(f"ack {self.name} {told.base_offset}+{len(values)} by {told.node_id} epoch {told.epoch}")
@@ -138,6 +142,20 @@ class History:
         for offset, value in polled.records:
             self._seen(offset, value, "polled")
         self.polled_end = max(self.polled_end, polled.next_offset)
+
+    def told_watermark(self, high_watermark: int, epoch: int, node_id: int) -> None:
+        """It rises in an epoch, and an epoch has none below those of earlier ones, however late they are told."""
+        if high_watermark == UNKNOWN:
+            return
+        before = max((told for each, told in self._watermarks.items() if each <= epoch), default=0)
+        after = min((told for each, told in self._watermarks.items() if each > epoch), default=high_watermark)
+        if not before <= high_watermark <= after:
+            other = before if high_watermark < before else after
+            self._world.violate(
+                f"{self.name}: the high watermark is {high_watermark} on broker {node_id} in epoch {epoch}, and was "
+                f"told to be {other} in {'this or an earlier' if other == before else 'a later'} one"
+            )
+        self._watermarks[epoch] = high_watermark
 
     def _seen(self, offset: int, value: bytes, how: str) -> None:
         before = self.values.setdefault(offset, value)
@@ -297,7 +315,6 @@ class Poller:
         self._history = history
         self._pause_s = pause_s
         self._offset = 0
-        self._watermarks: dict[SimulatedBroker, int] = {}
 
     async def run(self) -> None:
         client, history = self._client, self._history
@@ -327,13 +344,7 @@ class Poller:
 
     async def _poll(self, broker: SimulatedBroker) -> Polled:
         polled = await poll(broker, self._history.place, self._offset, self._epoch if self._is_modern else -1)
-        before = self._watermarks.get(broker, 0)
-        if polled.high_watermark < before:
-            self._client.world.violate(
-                f"{self._history.name}: the high watermark fell from {before} to {polled.high_watermark} on "
-                f"broker {broker.node_id}"
-            )
-        self._watermarks[broker] = polled.high_watermark
+        self._history.told_watermark(polled.high_watermark, polled.epoch, broker.node_id)
         return polled
 
     def _take(self, polled: Polled) -> None:

@@ -228,6 +228,10 @@ PLANTED: dict[str, Planted] = {
         "a follower takes all it has for committed, and shows it when it leads",
         _instead(Partition, "told_committed", _told_own_end),
     ),
+    "lagging_watermark_told": Planted(
+        "a new leader tells clients a high watermark that may be lower than its predecessor's (before KIP-207)",
+        _instead(Partition, "shown_ends", property(lambda self: (self.high_watermark, self.stable_offset))),
+    ),
     "dirty_reads": Planted("readers see what is not committed", _instead(Partition, "read", _read_everything)),
     "unclean_election": Planted("any broker that is there may lead", _instead(election, "_first", _any_live)),
     "first_report_leads": Planted(

@@ -260,6 +260,8 @@ class Engine:
         log = partition.leading()
         if not partition.config.deletes:
             raise PenstockError(Code.NOT_ALLOWED, f"{log.name} is compacted: cleanup.policy has no delete")
+        if (offset == -1 or offset > partition.high_watermark) and not partition.is_settled:
+            raise partition.not_settled()  # it may be no more than the leader before has told
         target = partition.high_watermark if offset == -1 else offset
         if not 0 <= target <= partition.high_watermark:
             raise PenstockError(

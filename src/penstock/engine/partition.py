@@ -10,7 +10,7 @@ from uuid import UUID
 
 from penstock.compiled import is_compiled
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
-from penstock.engine.leadership import Leadership
+from penstock.engine.leadership import UNKNOWN, Leadership
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.engine.topic_config import TimestampType, TopicConfig
 from penstock.engine.waiters import AckWait, Waiters
@@ -211,6 +211,22 @@ class Partition:
     def is_settled(self) -> bool:
         """Whether everything that was here when this broker became the leader is committed."""
         return self._leadership is not None and self.high_watermark >= self._leadership.epoch_start
+
+    def not_settled(self) -> PenstockError:
+        """KIP-207: there may have been more with the leader before."""
+        return PenstockError(Code.OFFSET_NOT_AVAILABLE, f"{self.name} has a new leader, not up to date yet")
+
+    @property
+    def shown_ends(self) -> tuple[int, int]:
+        """The high watermark and the last stable offset, as clients are told; `UNKNOWN` until this `is_settled`.
+
+        A new leader may know of less than the one before has told; all of it lies below the beginning of this epoch. A
+        client that sees the end go back takes it for the end: it stops reading there, or says that it has read all.
+        """
+        leadership, high_watermark = self._leadership, self.high_watermark
+        if leadership is None or high_watermark < leadership.epoch_start:
+            return UNKNOWN, UNKNOWN
+        return high_watermark, self.stable_offset
 
     def settle(self, wait: AckWait) -> None:
         """Arrive at `wait` when it is; fail when this broker leads no more."""

@@ -671,9 +671,11 @@ async def test_who_leads_after_following_begins_where_its_log_ends() -> None:
     assert not made.bench.log.follows
     assert made.partition.leadership.epoch_start == end
     assert (made.high_watermark, made.partition.is_settled) == (1, False)
+    assert made.partition.shown_ends == (UNKNOWN, UNKNOWN), "the leader before may have told of more"
     for broker_id in (2, 3):
         made.fetched(broker_id, end)
     assert (made.high_watermark, made.partition.is_settled) == (end, True)
+    assert made.partition.shown_ends == (end, end)
     assert made.partition.end_of_epoch(0) == (0, end)
     assert made.partition.end_of_epoch(2) == (2, end)
 

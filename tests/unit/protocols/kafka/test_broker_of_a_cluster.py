@@ -5,12 +5,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.doors.kafka import Client, Door, batch_of, with_door
+from tests.doors.kafka import Client, Door, base_offsets, batch_of, fetch_values, make, with_door
 
 from penstock.cluster.image import BrokerRecord, Image
+from penstock.cluster.replication.source import FetchedRow, Position
+from penstock.engine.offset_lookup import Found
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY, PartitionState
-from penstock.errors import PenstockError
+from penstock.errors import Code, PenstockError
+from penstock.net.connection import Connection
+from penstock.protocols.kafka.broker_source import BrokerSource
+from penstock.protocols.kafka.peer import Peer
+from penstock.protocols.kafka.session import KafkaSession
 from penstock.records.build import build_batch
 
 GOOD = batch_of(b"one", b"two")
@@ -164,24 +170,146 @@ def test_who_waits_is_told_when_another_leads() -> None:
     with_door(body)
 
 
-def test_the_latest_offset_waits_until_a_new_leader_knows_it() -> None:
-    async def body(door: Door) -> None:
-        client, partition = await clustered(door)
-        await client.produce(GOOD, acks=1)
+async def led_anew(door: Door, **settings: Any) -> tuple[Client, Partition]:
+    """Of two batches, this new leader knows that the first is committed; the one before may have told of both."""
+    client, first = await clustered(door, **settings)
+    for partition in door.engine.topics.get("t").partitions:
         partition.lead(THREE)
+        await client.produce(GOOD, partition=partition.index, acks=1)
+        replicated(partition, 2)
+        await client.produce(GOOD, partition=partition.index, acks=1)
+        await asyncio.sleep(0.1)  # of virtual time: it is synced
+        partition.lead(THREE)
+    return client, first
 
-        async def latest() -> tuple[int, int]:
-            wanted = {"partition_index": 0, "timestamp": -1, "current_leader_epoch": -1}
-            topics = [{"name": "t", "partitions": [wanted]}]
-            answer = await client.ask("list_offsets", 5, replica_id=-1, isolation_level=0, topics=topics)
-            row = answer["topics"][0]["partitions"][0]
-            return row["error_code"], row["offset"]
 
-        assert (await latest())[0] == OFFSET_NOT_AVAILABLE
-        partition.replica_fetched(2, 1, 2)
-        partition.replica_fetched(3, 1, 2)
-        await asyncio.sleep(0.1)
-        assert await latest() == (0, 2)
+def replicated(partition: Partition, end: int) -> None:
+    for follower in (2, 3):
+        partition.replica_fetched(follower, 1, end)
+
+
+async def offset_at(client: Client, timestamp: int) -> tuple[int, int]:
+    wanted = {"partition_index": 0, "timestamp": timestamp, "current_leader_epoch": -1}
+    topics = [{"name": "t", "partitions": [wanted]}]
+    answer = await client.ask("list_offsets", 7, replica_id=-1, isolation_level=0, topics=topics)
+    row = answer["topics"][0]["partitions"][0]
+    return row["error_code"], row["offset"]
+
+
+@pytest.mark.parametrize(("asked", "offset"), [(-1, 4), (-3, 0), (1 << 60, -1)])
+def test_the_latest_offset_waits_until_a_new_leader_knows_it(asked: int, offset: int) -> None:
+    async def body(door: Door) -> None:
+        client, partition = await led_anew(door)
+        assert (await offset_at(client, asked))[0] == OFFSET_NOT_AVAILABLE
+        replicated(partition, 4)
+        assert await offset_at(client, asked) == (0, offset)
+
+    with_door(body)
+
+
+def test_what_is_committed_while_a_time_is_searched_was_not_searched() -> None:
+    async def body(door: Door) -> None:
+        client, partition = await led_anew(door)
+        search = door.engine.find_offset_by_time
+
+        async def commit_meanwhile(*asked: Any, **how: Any) -> Found | None:
+            found = await search(*asked, **how)
+            replicated(partition, 4)
+            return found
+
+        door.engine.find_offset_by_time = commit_meanwhile  # type: ignore[method-assign]
+        assert (await offset_at(client, 1 << 60))[0] == OFFSET_NOT_AVAILABLE
+        assert await offset_at(client, 1 << 60) == (0, -1)
+
+    with_door(body)
+
+
+def shown(answer: dict[str, Any]) -> tuple[int, int, list[int]]:
+    """High watermark, last stable offset, batches."""
+    row = answer["responses"][0]["partitions"][0]
+    assert row["error_code"] == 0
+    return row["high_watermark"], row["last_stable_offset"], base_offsets(row["records"])
+
+
+@pytest.mark.parametrize("isolation_level", [0, 1])
+def test_a_new_leader_gives_what_is_committed_and_tells_no_end_before_it_knows_it(isolation_level: int) -> None:
+    async def body(door: Door) -> None:
+        client, partition = await led_anew(door)
+        assert shown(await client.fetch(isolation_level=isolation_level)) == (-1, -1, [0])
+        for offset in (2, 4):  # where it takes the end to be, and where a client may be already
+            answer = await client.fetch(wanted={"t": {0: offset}}, isolation_level=isolation_level)
+            assert shown(answer) == (-1, -1, [])
+        wanted = fetch_values({"t": {0: 2}}, max_wait=60_000, isolation_level=isolation_level)
+        client.send(make("fetch", 12, wanted))
+        await asyncio.sleep(5)  # of virtual time
+        replicated(partition, 4)
+        begun = door.clock.monotonic()
+        assert shown((await client.receive("fetch", 12))[1]) == (4, 4, [2])
+        assert door.clock.monotonic() - begun < 1
+
+    with_door(body)
+
+
+def test_a_session_is_told_the_end_as_soon_as_it_is_known() -> None:
+    async def body(door: Door) -> None:
+        client, partition = await led_anew(door)
+        begun = await client.fetch(wanted={"t": {0: 4}}, session=(0, 0))
+        assert shown(begun) == (-1, -1, [])
+        session = begun["session_id"]
+        assert not (await client.fetch(wanted={}, session=(session, 1)))["responses"], "told twice that it is unknown"
+        replicated(partition, 4)
+        assert shown(await client.fetch(wanted={}, session=(session, 2))) == (4, 4, [])
+
+    with_door(body)
+
+
+def test_what_there_was_no_room_for_is_not_taken_for_read_while_its_end_is_unknown() -> None:
+    async def body(door: Door) -> None:
+        client, _ = await led_anew(door, partitions=2)
+        session, turns = 0, []
+        for epoch in range(5):
+            wanted = {"t": {0: 0, 1: 0}} if epoch == 0 else {}
+            answer = await client.fetch(wanted=wanted, session=(session, epoch), max_bytes=1)
+            session = answer["session_id"]
+            turns.append([row["partition_index"] for row in answer["responses"][0]["partitions"] if row["records"]])
+        assert turns == [[0], [1], [0], [1], [0]]
+
+    with_door(body)
+
+
+def test_a_follower_is_told_what_a_new_leader_knows() -> None:
+    async def body(door: Door) -> None:
+        _, partition = await led_anew(door)
+
+        def make_session(connection: Connection) -> KafkaSession:
+            session = KafkaSession(door.context, connection, door.clock)
+            session._is_broker = True
+            return session
+
+        door.connections.make_session = make_session
+        peer = Peer(door.network.of("b2"), *door.address, door.clock, timeout_s=5.0)
+        told: list[tuple[int, Code | None]] = []
+
+        def take(row: FetchedRow, code: Code | None) -> None:
+            told.append((row.high_watermark, code))
+
+        position = Position(partition.topic_id.bytes, 0, partition.leader_epoch, 4, 0, 0, 1 << 20)
+        await BrokerSource(peer, peer, 2, lambda: 1).fetch([position], take, max_wait_ms=0, max_bytes=1 << 20)
+        assert told == [(2, None)]
+
+    with_door(body)
+
+
+@pytest.mark.parametrize("offset", [-1, 3, 4])
+def test_records_up_to_an_end_a_new_leader_does_not_know_are_deleted_later(offset: int) -> None:
+    async def body(door: Door) -> None:
+        _, partition = await led_anew(door)
+        with pytest.raises(PenstockError) as refused:
+            await door.engine.delete_records(partition, offset)
+        assert refused.value.code is Code.OFFSET_NOT_AVAILABLE
+        assert await door.engine.delete_records(partition, 1) == 1
+        replicated(partition, 4)
+        assert await door.engine.delete_records(partition, offset) == (4 if offset == -1 else offset)
 
     with_door(body)
 

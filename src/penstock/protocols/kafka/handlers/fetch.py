@@ -6,6 +6,8 @@ sessions. KIP-320: leader epochs; KIP-595: a client whose last epoch parts from 
 KIP-98: read_committed stops at the last stable offset, and is told the aborted transactions among what it gets.
 A follower's fetch is the same, but that it gets everything there is, committed or not, waits for anything to be
 appended, and by its offsets tells what it has: synced, where that was promised. Consumers read from leaders only.
+KIP-207, for fetches too: a new leader that may not know of all that is committed gives what it knows of, and tells no
+high watermark and no last stable offset (-1), by which clients would take less for the end than they were told before.
 """
 
 import asyncio
@@ -161,7 +163,7 @@ class Fetch:
                 assert partition is not None
                 cold = cold or (partition, wanted)
                 self._news[key] = wanted
-                row = _row(partition, wanted)
+                row = self._row(partition, wanted)
             except (PenstockError, OSError) as error:
                 row, partition = self._refusal(wanted, error), None
                 self._is_urgent = True
@@ -192,7 +194,7 @@ class Fetch:
             if as_follower:
                 end = partition.leading().end_offset
             else:
-                end = row.stable_offset if self._request.isolation_level == 1 else row.high_watermark
+                end = partition.stable_offset if self._request.isolation_level == 1 else partition.high_watermark
             if wanted.fetch_offset >= end:
                 self._session.rest(wanted, partition.waiters, as_follower=as_follower)
                 return
@@ -247,7 +249,24 @@ class Fetch:
                 )
             if committed and data is not None:
                 aborted = partition.aborted_in(wanted.fetch_offset, data)
-        return _row(partition, wanted, data, diverging, aborted)
+        return self._row(partition, wanted, data, diverging, aborted)
+
+    def _row(
+        self,
+        partition: Partition,
+        wanted: Wanted,
+        data: FileSlice | None = None,
+        diverging: tuple[int, int] | None = None,
+        aborted: Sequence[AbortedTransaction] = (),
+    ) -> Row:
+        if self._request.replica_id < 0:
+            high_watermark, stable_offset = partition.shown_ends
+        else:
+            high_watermark, stable_offset = partition.high_watermark, partition.stable_offset
+        log_start = partition.leading().log_start
+        return Row(
+            wanted.topic, wanted.index, errors.NONE, high_watermark, stable_offset, log_start, data, diverging, aborted
+        )
 
     def _refusal(self, wanted: Wanted, error: PenstockError | OSError) -> Row:
         code = errors.kafka_code(error) if isinstance(error, PenstockError) else errors.KAFKA_STORAGE_ERROR
@@ -356,26 +375,6 @@ class Fetch:
         assert isinstance(first, bytes)
         parts[0] = head + first
         self._answer.send(parts)
-
-
-def _row(
-    partition: Partition,
-    wanted: Wanted,
-    data: FileSlice | None = None,
-    diverging: tuple[int, int] | None = None,
-    aborted: Sequence[AbortedTransaction] = (),
-) -> Row:
-    return Row(
-        wanted.topic,
-        wanted.index,
-        errors.NONE,
-        partition.high_watermark,
-        partition.stable_offset,
-        partition.leading().log_start,
-        data,
-        diverging,
-        aborted,
-    )
 
 
 def _told(row: Row) -> tuple[int, int, int]:

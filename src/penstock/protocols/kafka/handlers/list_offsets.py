@@ -6,7 +6,7 @@ and -5 and -6 find nothing. By time: the first record at or after it; none is of
 """
 
 from penstock.engine.partition import Partition
-from penstock.errors import Code, PenstockError
+from penstock.errors import PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.long_answer import LongAnswer
@@ -53,9 +53,10 @@ async def _find(
 ) -> tuple[int, int, int]:
     """(offset, timestamp, leader epoch), each -1 where there is none."""
     log = partition.leading()
+    is_settled = partition.is_settled  # as a search finds it: what is committed meanwhile is not searched
     if timestamp == LATEST:
-        if not partition.is_settled:
-            raise _not_settled(partition)
+        if not is_settled:
+            raise partition.not_settled()
         return partition.stable_offset if committed else partition.high_watermark, -1, partition.leader_epoch
     if timestamp < 0 and timestamp != EARLIEST:
         if timestamp not in _OLDEST_VERSION or version < _OLDEST_VERSION[timestamp]:
@@ -65,17 +66,14 @@ async def _find(
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return log.log_start, -1, log.state.epochs.at(log.log_start)
     if timestamp == LARGEST_TIME:
+        if not is_settled:
+            raise partition.not_settled()
         found = await context.engine.find_largest_time(partition)
     else:
         found = await context.engine.find_offset_by_time(partition, timestamp, committed=committed)
-    if found is None and not partition.is_settled:
-        raise _not_settled(partition)
+    if found is None and not is_settled:
+        raise partition.not_settled()
     return (found.offset, found.timestamp, found.leader_epoch) if found else (-1, -1, -1)
-
-
-def _not_settled(partition: Partition) -> PenstockError:
-    """KIP-207: there may have been more with the leader before."""
-    return PenstockError(Code.OFFSET_NOT_AVAILABLE, f"{partition.name} has a new leader, not up to date yet")
 
 
 def _fields(index: int, code: int, offset: int, timestamp: int, epoch: int) -> Fields:
