@@ -1,7 +1,22 @@
 """Penstock: one durable log, many protocols.
 
-Rooms, imports pointing one way: ports and records are open to all; storage <- engine <- cluster <- protocols <- server.
-See ARCHITECTURE.md for the picture.
+Each package here is a room; imports between rooms go one way. ARCHITECTURE.md has the picture and the rules.
+
+cli/        the `penstock` command              pipelines/  data pipelines on Spark
+spark/      topics as a Spark data source       client/     a blocking Kafka client
+server/     one broker process, its settings    protocols/  what clients speak: Kafka
+cluster/    brokers that work together          engine/     topics, partitions, groups, transactions
+storage/    logs on disk                        records/    record batches as bytes
+net/        sockets                             observe/    counters, metrics, logs
+ports/      clock, disk, network as interfaces  testing/    simulated ports, and a broker for tests
+
+errors.py         every error a caller can be told about
+extras.py         optional packages, and how to install them
+nearest.py        the known name that is nearest to an unknown one
+obstacles.py      why the operating system refuses a path or an address
+tasks.py          background tasks whose unexpected errors stop the broker
+turns.py          slow work in steps, one step in each turn of the event loop
+pytest_plugin.py  the fixtures for pytest
 """
 
 import os

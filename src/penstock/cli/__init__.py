@@ -23,7 +23,14 @@ produce.py     records in; record_input.py reads them, delivery.py sends them an
 consume.py     records out; position.py and record_range.py choose them, record_filter.py sieves, record_text.py prints
 group.py       groups; groups.py asks, group_offsets.py plans, group_table.py prints
 txn.py         transactions; transactions.py asks and ends them
-cluster.py     clusters; cluster_view asks, _health judges, _plan, _execution, _progress carry out, _patience waits
+cluster.py     clusters. Commands: cluster_status.py, cluster_brokers.py, cluster_moves.py, cluster_restart.py.
+               cluster_view.py and cluster_load.py ask, cluster_health.py judges, cluster_plan.py and
+               cluster_execution.py carry out with the requests of cluster_changes.py, cluster_progress.py shows how
+               far it is, cluster_patience.py waits
+pipeline.py    pipelines. Commands: pipeline_run.py, pipeline_start.py, pipeline_stop.py, pipeline_backfill.py,
+               pipeline_graph.py; pipeline_driver.py has the rest. pipeline_status.py and pipeline_view.py show,
+               pipeline_home.py is what they share
+spark.py       whether Spark can run here, and how to make it start quickly
 config.py      a broker's settings
 log.py         a data directory; dump.py prints what is in it, repairing.py mends it
 bench/         throughput and latency of a broker

@@ -14,7 +14,8 @@ election.py     who leads, by which rules
 placement.py    which brokers hold a new partition
 plans.py        where existing partitions should go; rebalancing.py  plans that even brokers out
 operations.py   what an operator asks for; broker_settings.py  what can be set while brokers run
-controller.py   the broker that elects; term.py  one term of it
+controller.py   the broker that elects; term.py  one term of it; fenced_store.py  the store as one term may write to it
+leftovers.py    what the controller removes from the store: old reports, unmade topics
 catalogue.py    how topics come to be, change and go
 opening.py      what is on the disk at the start
 roles.py        lead, follow, or know who does

@@ -18,6 +18,7 @@ offset_lookup.py offsets by time
 opener.py        batches that cannot be kept at once
 caretaker.py     calls each log's upkeep when it is due
 cleaner.py       has logs compacted that are worth it
+scrubber.py      reads sealed segments again, so that damage is found early
 steady_clock.py  wall time that never jumps
 coordination/    state machines on partitions of internal topics
 groups/          consumer groups and their offsets

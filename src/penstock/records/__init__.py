@@ -9,6 +9,7 @@ build.py        a whole batch out of records
 walk.py         every record's lengths and order checked, without making an object of any
 rewrite.py      a batch opened and looked at; in another codec, or with keys, where its topic asks for it
 record.py       single records inside a batch: encode, iterate, bounds checks
+control.py      control batches: what the broker writes about transactions
 varint.py       zigzag variable-length integers
 compression.py  gzip, snappy, lz4, zstd, each with a cap on what comes out
 """

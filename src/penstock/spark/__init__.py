@@ -1,7 +1,7 @@
 """Spark reads and writes topics. Talks to brokers over the network, but `segments` reads a data directory's files.
 
-Only this room imports pyspark, pyarrow and numpy (the extra `penstock-mq[spark]`), and nothing but `penstock.cli.spark`
-imports it.
+Of the broker's rooms none imports this one, nor pyspark, pyarrow and numpy (the extra `penstock-mq[spark]`); only
+`penstock.pipelines` and `penstock.cli.spark` do.
 
 source.py  the front: `format("penstock")`
 errors.py  what can go wrong

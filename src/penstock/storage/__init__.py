@@ -8,5 +8,6 @@ data_directory.py  lock, format version, partition owners, clean-shutdown mark
 kept_ends.py     how far logs are durable, kept apart from them
 checked_file.py  small files with a kind, a format version and a CRC, replaced atomically
 offline/         looking into a directory, checking and repairing it, without a broker
+compaction/      a log with the last record of each key only, made in a process of its own
 log/             one partition's log: segments, index, recovery, group commit, retention
 """

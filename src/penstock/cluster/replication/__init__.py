@@ -8,4 +8,5 @@ following.py  everything this broker follows of one other broker: fetch, append,
 copying.py    the same from far behind: whole segments
 in_sync.py    the in-sync sets of what this broker leads
 watermarks.py the high watermarks, kept over a restart
+throttle.py   how fast partitions that move are copied
 """

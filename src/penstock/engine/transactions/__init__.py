@@ -7,4 +7,5 @@ requests.py      what is asked of them and answered, and the limits
 refusals.py      why a coordinator says no
 machine.py       the ids of one shard: who may do what, who waits, what runs out
 transactions.py  the shards at work: markers into partitions, answers when records are durable
+other_brokers.py how they reach coordinators and partitions of other brokers
 """

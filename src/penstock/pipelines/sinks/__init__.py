@@ -2,6 +2,10 @@
 
 contract.py  what every sink promises       parts.py  how rows leave Spark's tasks
 topic.py  parquet.py  delta.py  iceberg.py  jdbc/  bigquery/
+
+datafiles.py  Parquet files of one task     storage.py        where files go: a disk or an object store
+delta_stats.py  what Delta says of a file   parquet_manifest.py  which files belong to which batch
+arrow_columns.py  columns as Arrow          iceberg_transaction.py  a quicker transaction of pyiceberg
 """
 
 from importlib import import_module

@@ -22,6 +22,6 @@ config_changes.py  what both ways of altering them share
 load.py      how much work a broker has, told as one of its settings
 operator_calls.py  what requests to change the cluster share
 answer_room.py  how much one answer may hold; long_answer.py  those with thousands of rows
-errors.py    our errors as Kafka's codes
+errors.py    our errors as Kafka's codes; transaction_errors.py  those of transactions
 handlers/    one file per API; the versions advertised are the ones they name
 """
