@@ -104,7 +104,7 @@ def _checked(text: str) -> list[str]:
         raise ValueError(f"{_UNCHECKED}, or {error}") from None
 
 
-_NO_EFFECT = "Taken and kept for Kafka's tools; nothing here goes by it."
+_NO_EFFECT = "Accepted and kept for Kafka's tools; it has no effect."
 _KEPT_FOR_TOOLS = (
     Setting("file.delete.delay.ms", "60000", "long", _whole(0), _NO_EFFECT, "log.segment.delete.delay.ms"),
     Setting("flush.messages", str(_FOREVER), "long", _whole(1), _NO_EFFECT, "log.flush.interval.messages"),
@@ -146,7 +146,7 @@ _ACTING = (
         str(_DAY_MS),
         "long",
         _whole(0),
-        "How long compaction keeps a record without a value, which says that its key is gone.",
+        "How long compaction keeps a record without a value, which marks its key as deleted.",
         "log.cleaner.delete.retention.ms",
     ),
     Setting(
@@ -154,7 +154,8 @@ _ACTING = (
         "commit",
         "string",
         _one_of("commit", "interval", "os"),
-        "When records are synced: before acks=all is answered, every flush.ms, or when the system likes.",
+        "When records are synced: before acks=all is answered (commit), every flush.ms (interval), or "
+        "when the OS decides (os).",
         "log.flush",
     ),
     Setting(
@@ -178,7 +179,7 @@ _ACTING = (
         str(_FOREVER),
         "long",
         _whole(1),
-        "After this time a record is compacted, however few there are.",
+        "After this time a record is compacted, even if little has changed.",
         "log.cleaner.max.compaction.lag.ms",
     ),
     Setting(
@@ -226,7 +227,7 @@ _ACTING = (
         "0",
         "long",
         _whole(0),
-        "How long a record stays as it was written.",
+        "How long compaction leaves a record alone.",
         "log.cleaner.min.compaction.lag.ms",
     ),
     Setting(
@@ -234,7 +235,8 @@ _ACTING = (
         "2",
         "int",
         _whole(1, 100),
-        "Replicas in sync that acks=all needs, at most those a topic has; not set, one of two may be missing.",
+        "Replicas in sync that acks=all needs, at most as many as the topic has. If not set: 1 for a "
+        "topic with two replicas.",
         "min.insync.replicas",
     ),
     Setting(
@@ -242,8 +244,8 @@ _ACTING = (
         ",".join(_CHECKED),
         "list",
         _checked,
-        "Batches whose records are looked at before they are taken, by how they are compressed. What is not named is "
-        "kept as it came: a producer can write batches that stop every reader. none is for producers one can trust.",
+        "The broker checks every record of batches with these codecs before it takes them. It keeps other batches as "
+        "they come, and then a producer can write batches that stop every reader. none is for trusted producers only.",
         "log.records.check",
     ),
     Setting(

@@ -28,16 +28,17 @@ COUNTERS: tuple[Meaning, ...] = (
     Meaning(
         "protocol_errors",
         "broker_protocol_errors",
-        "Frames or requests that were not valid in their protocol. Their connection was closed.",
+        "Frames or requests that were not valid in their protocol. The broker closed their connections.",
     ),
     Meaning("appended_batches", "producer_batches", "Record batches appended to partition logs."),
     Meaning("appended_records", "producer_records", "Records appended to partition logs."),
     Meaning("appended_bytes", "producer_bytes", "Bytes of record batches appended, compressed as they came."),
-    Meaning("fetched_bytes", "consumer_fetched_bytes", "Bytes of record batches handed to readers."),
+    Meaning("fetched_bytes", "consumer_fetched_bytes", "Bytes of record batches sent to readers."),
     Meaning(
         "cold_reads",
         "storage_cold_reads",
-        "Reads that were not in the page cache and went to a thread. A rise means readers lag behind memory.",
+        "Reads that were not in the page cache and went to a thread. A rise means that readers are behind "
+        "what memory holds.",
     ),
     Meaning("sync_files", "storage_synced_files", "Files made durable, over all sync rounds."),
     Meaning(
@@ -46,12 +47,14 @@ COUNTERS: tuple[Meaning, ...] = (
         "Segments closed because they reached their size or age.",
     ),
     Meaning("segments_deleted", "storage_segments_deleted", "Segments removed by retention or topic deletion."),
-    Meaning("compactions", "storage_compactions", "Passes of compaction that were put into place."),
+    Meaning("compactions", "storage_compactions", "Passes of compaction that were completed."),
     Meaning("compaction_read_bytes", "storage_compaction_read_bytes", "Log bytes read by compaction."),
-    Meaning("compaction_dropped_bytes", "storage_compaction_dropped_bytes", "Log bytes compaction did without."),
-    Meaning("compaction_dropped_records", "storage_compaction_dropped_records", "Records compaction did without."),
+    Meaning("compaction_dropped_bytes", "storage_compaction_dropped_bytes", "Log bytes that compaction removed."),
+    Meaning("compaction_dropped_records", "storage_compaction_dropped_records", "Records that compaction removed."),
     Meaning(
-        "compaction_failures", "storage_compaction_failures", "Passes of compaction given up; the log stayed as it was."
+        "compaction_failures",
+        "storage_compaction_failures",
+        "Passes of compaction that failed; the log stayed as it was.",
     ),
     Meaning("recovered_bytes", "storage_recovered_bytes", "Log bytes checked again after an unclean stop."),
     Meaning(
@@ -69,23 +72,24 @@ COUNTERS: tuple[Meaning, ...] = (
     Meaning(
         "mended_replicas",
         "replication_mended_replicas",
-        "Damaged replicas that were made anew from their leaders and are in sync again.",
+        "Damaged replicas that were copied anew from their leaders and are in sync again.",
     ),
     Meaning(
         "truncated_records",
         "replication_truncated_records",
-        "Offsets taken back because the leader does not have them. Nothing that was committed is among them.",
+        "Records removed because the leader does not have them. Committed records are never among them.",
     ),
     Meaning(
         "refused_markers",
         "transaction_refused_markers",
-        "Tries to end a transaction in a partition that refused it although it is open there: committed readers wait.",
+        "Tries to end a transaction in a partition that refused it although it is open there. Meanwhile "
+        "readers of committed records wait.",
     ),
-    Meaning("scrubbed_bytes", "storage_scrubbed_bytes", "Log bytes read again to look for rot."),
+    Meaning("scrubbed_bytes", "storage_scrubbed_bytes", "Log bytes read again to look for damage."),
     Meaning(
         "corrupt_blocks",
         "storage_corrupt_blocks",
-        "Stored blocks whose checksum did not match. Anything above zero: look at the disk.",
+        "Stored blocks whose checksum did not match. If it is above zero, check the disk.",
     ),
 )
 
@@ -93,7 +97,7 @@ HISTOGRAMS: tuple[Meaning, ...] = (
     Meaning(
         "append_latency",
         "storage_append_duration_seconds",
-        "Time of writing one batch into its segment; the device is not waited for, unless too much is unwritten.",
+        "Time to write one batch into its segment. The write does not wait for the disk, unless too much is unwritten.",
     ),
     Meaning(
         "sync_latency",
@@ -120,17 +124,18 @@ REPLICATION_GAUGES: tuple[Meaning, ...] = (
     Meaning(
         "under_replicated",
         "replication_under_replicated",
-        "Led partitions with replicas not in sync, but for those that a move is making.",
+        "Led partitions with replicas not in sync, except replicas that a move is adding.",
     ),
     Meaning(
-        "at_min_isr", "replication_at_min_isr", "Led partitions that cannot answer acks=all when one more replica goes."
+        "at_min_isr", "replication_at_min_isr", "Led partitions that cannot answer acks=all if one more replica leaves."
     ),
     Meaning("under_min_isr", "replication_under_min_isr", "Led partitions that cannot answer acks=all now."),
     Meaning("leaderless", "replication_leaderless", "Partitions of the cluster that nobody leads."),
     Meaning(
         "elr_members",
         "replication_elr_members",
-        "Replicas in the cluster that are out of sync and could still lead without loss, because too few stayed.",
+        "Replicas in the cluster that are out of sync and could still lead without loss (ELR), because "
+        "too few stayed in sync.",
     ),
     Meaning(
         "last_members",
@@ -138,7 +143,7 @@ REPLICATION_GAUGES: tuple[Meaning, ...] = (
         "Replicas in the cluster that were the last to hold everything and stopped uncleanly; one of them must lead.",
     ),
     Meaning(
-        "lag_records", "replication_lag_max_records", "How many records the furthest follower of a led partition lacks."
+        "lag_records", "replication_lag_max_records", "How many records the slowest follower of a led partition lacks."
     ),
     Meaning(
         "lag_s", "replication_lag_max_seconds", "How long ago the slowest follower of a led partition had everything."
@@ -153,34 +158,36 @@ REPLICATION_GAUGES: tuple[Meaning, ...] = (
         "replication_throttle_bytes_per_second",
         "How fast partitions may move to this broker; 0 is no limit.",
     ),
-    Meaning("damaged", "replication_damaged_replicas", "Replicas here that lack what they should have."),
+    Meaning("damaged", "replication_damaged_replicas", "Replicas on this broker that lack data they should have."),
     Meaning(
         "mending", "replication_mending_replicas", "Damaged replicas that are being copied anew from their leaders."
     ),
 )
 
 CLUSTER_GAUGES: tuple[Meaning, ...] = (
-    Meaning("members", "cluster_members", "Brokers of the cluster, there or not."),
-    Meaning("brokers", "cluster_brokers", "Brokers that are there."),
-    Meaning("is_controller", "cluster_is_controller", "1 on the broker that elects."),
+    Meaning("members", "cluster_members", "Brokers of the cluster, running or not."),
+    Meaning("brokers", "cluster_brokers", "Brokers that are running."),
+    Meaning("is_controller", "cluster_is_controller", "1 on the controller, the broker that elects leaders."),
     Meaning(
-        "controller_epoch", "cluster_controller_epoch", "Of the controller this broker knows; 0 when there is none."
+        "controller_epoch",
+        "cluster_controller_epoch",
+        "Epoch of the controller this broker knows; 0 when there is none.",
     ),
     Meaning("incarnation", "cluster_incarnation", "How often this broker has started since it joined the cluster."),
-    Meaning("admitted", "cluster_admitted", "1 when the controller has let this start of the broker in."),
+    Meaning("admitted", "cluster_admitted", "1 when the controller has admitted this broker since its start."),
     Meaning("cordoned", "cluster_cordoned", "1 when this broker gets no new replicas."),
-    Meaning("drained", "cluster_drained", "1 when this broker shall lead nothing."),
-    Meaning("lease_s", "cluster_lease_seconds", "How long this broker's lease is known to hold from now on."),
+    Meaning("drained", "cluster_drained", "1 when this broker is drained: it shall lead nothing."),
+    Meaning("lease_s", "cluster_lease_seconds", "How long this broker's lease is still valid, as far as it knows."),
     Meaning(
         "lease_ttl_s",
         "cluster_lease_ttl_seconds",
-        "How long the lease holds when it was just renewed, cluster.lease_s.",
+        "How long a lease is valid that was just renewed: cluster.lease_s.",
     ),
     Meaning("store_answers", "cluster_store_up", "1 when the metadata store answers this broker."),
     Meaning(
         "store_age_s",
         "cluster_store_age_seconds",
-        "Time since the store told this broker how all things are; up to ten seconds is normal.",
+        "Time since this broker last read the whole metadata store; up to ten seconds is normal.",
     ),
 )
 
@@ -190,13 +197,14 @@ GROUP_GAUGES: tuple[Meaning, ...] = (
     Meaning(
         "group_lag_records",
         "group_lag_max_records",
-        "Records the furthest group has not read yet, over all its partitions, of those this broker coordinates.",
+        "Records that the group with the largest lag has not read yet, in all its partitions, of groups "
+        "this broker coordinates.",
     ),
     Meaning("group_lag_total", "group_lag_records", "Records not read yet, of all groups this broker coordinates."),
     Meaning(
         "groups_behind",
         "group_behind",
-        "Groups this broker coordinates that lag by so many records or more, as far as it can tell.",
+        "Groups this broker coordinates that lag by the label's number of records or more, as far as it can tell.",
         "records",
     ),
     Meaning(
@@ -207,13 +215,14 @@ GROUP_GAUGES: tuple[Meaning, ...] = (
     Meaning(
         "group_survey_s",
         "group_survey_seconds",
-        "Time since all figures of groups and of the disk were taken, or since the start; seconds while it is scraped.",
+        "Time since the figures of groups and of the disk were taken, or since the start; some seconds "
+        "while Prometheus scrapes.",
     ),
 )
 
 # What `Broker.gauges` may report; a name that is not here appears as penstock_broker_<name>.
 BROKER_GAUGES: tuple[Meaning, ...] = (
-    Meaning("topics", "broker_topics", "Topics this broker knows; in a cluster, all there are."),
+    Meaning("topics", "broker_topics", "Topics this broker knows; in a cluster, all topics."),
     Meaning("partitions", "broker_partitions", "Partitions of all topics this broker knows."),
     Meaning(
         "connections_max",
@@ -230,10 +239,10 @@ BROKER_GAUGES: tuple[Meaning, ...] = (
     Meaning(
         "topics_flush_os",
         "storage_unsynced_topics",
-        "Topics with flush=os: what they acknowledge is lost when the machine stops before the system has written it.",
+        "Topics with flush=os: acknowledged records are lost if the machine stops before the OS has written them.",
     ),
     Meaning("disk_total_bytes", "storage_disk_size_bytes", "Size of the file system the data directory is on."),
-    Meaning("disk_free_bytes", "storage_disk_free_bytes", "What of that file system is free for the broker."),
+    Meaning("disk_free_bytes", "storage_disk_free_bytes", "Space on that file system that is free for the broker."),
     *REPLICATION_GAUGES,
     *CLUSTER_GAUGES,
     *GROUP_GAUGES,

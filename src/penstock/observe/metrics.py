@@ -83,7 +83,7 @@ class _BrokerCollector(Collector):
         latency = HistogramMetricFamily(
             "penstock_broker_request_duration_seconds",
             "Time from a whole request received to its answer written, by protocol and request kind. "
-            "A fetch that waits for data waits on purpose.",
+            "Includes the time that a fetch waits for data.",
             labels=REQUEST_LABELS,
         )
         errors = CounterMetricFamily(
@@ -138,7 +138,7 @@ class _ProcessCollector(Collector):
         )
         yield GaugeMetricFamily(
             "penstock_process_clock_shift_seconds",
-            "How far the wall clock was set, or the machine slept, since the start. Time-outs do not go by it.",
+            "How far the wall clock was set, or the machine slept, since the start. Time-outs do not depend on it.",
             value=time.time() - time.monotonic() - self._clock_offset_s,
         )
         resident = _read_proc("/proc/self/statm")

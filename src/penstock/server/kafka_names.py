@@ -29,7 +29,7 @@ def describe(config: Config, kafka: Address, advertised: Address, connections: i
             config.cluster.replication if in_cluster else 1,
             default.cluster.replication if in_cluster else 1,
             "int",
-            "Replicas of a topic whose creator does not say; fewer where fewer brokers are known.",
+            "Replicas of a topic whose creator does not say; fewer if there are fewer brokers.",
         ),
         ("delete.topic.enable", True, True, "boolean", "Whether topics can be deleted."),
         (
@@ -44,14 +44,14 @@ def describe(config: Config, kafka: Address, advertised: Address, connections: i
             config.groups.consumer_session_timeout_ms,
             default.groups.consumer_session_timeout_ms,
             "int",
-            "A member of a group with the consumer protocol that is silent for so long is taken for dead.",
+            "A member of a group with the consumer protocol that is silent for this long counts as dead.",
         ),
         (
             "group.initial.rebalance.delay.ms",
             config.groups.initial_rebalance_delay_ms,
             default.groups.initial_rebalance_delay_ms,
             "int",
-            "How long an empty classic group waits for more members after one has come.",
+            "How long an empty classic group waits for more members after the first has joined.",
         ),
         (
             "group.max.session.timeout.ms",
@@ -81,14 +81,14 @@ def describe(config: Config, kafka: Address, advertised: Address, connections: i
             config.storage.upkeep_ms,
             default.storage.upkeep_ms,
             "long",
-            "How often logs are looked at for retention.",
+            "How often logs are checked for retention.",
         ),
         (
             "max.connections",
             connections,
             default.limits.max_connections,
             "int",
-            "Client connections held at once.",
+            "Client connections open at once.",
         ),
         ("node.id", config.node.id, default.node.id, "int", "This broker's id."),
         (
@@ -138,7 +138,7 @@ def describe(config: Config, kafka: Address, advertised: Address, connections: i
             config.transactions.id_expiration_ms,
             default.transactions.id_expiration_ms,
             "int",
-            "A transactional id nobody used for so long is forgotten.",
+            "A transactional id that is not used for this long is forgotten.",
         ),
     ]
     return [

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from penstock.pipelines.model import SinkSpec
 
 KEYS: Final[Keys] = (
-    Key("delta", "text", "The table: a directory, or a URI as `s3://bucket/table`.", required=True),
+    Key("delta", "text", "The table: a directory, or a URI such as `s3://bucket/table`.", required=True),
     Key("create", "flag", "Make the table when it is missing.", default=True),
     *datafiles.KEYS,
     Key(
         "storage_options",
         "map",
-        "Credentials and settings of the object store, by the names that `deltalake` has for them.",
+        "Credentials and settings of the object store, under the names that `deltalake` uses.",
         default={},
         secret=True,
     ),
@@ -52,17 +52,17 @@ KEYS: Final[Keys] = (
 ABOUT: Final = """\
 Appends to a Delta table, in a directory that the driver and all workers see or in an object store, without a jar.
 Workers write the data files; the driver commits all files of a batch at once, together with Delta's transaction mark
-of application `<query>/<sink>` and version `<batch>`. Other writers may append at the same time: a commit that loses
-the race is made again.
+of application `<query>/<sink>` and version `<batch>`. Other writers may append at the same time: if one of them commits
+first, the driver commits again.
 
-The table's columns and partitioning stay as they are. A column that the table lacks, or of another type, is refused;
-a nullable one that the rows lack is written as null. `timestamp_ntz` needs the table feature `timestampNtz`, which a
-table made by this sink has. Tables with constraints, generated or identity columns, column mapping or row tracking
-are refused, for data files made here do not obey those. An empty text in a partition column is null, as always with
-Delta.
+The table's columns and partitioning stay as they are. A column that the table lacks, or that has another type there,
+is refused; a nullable column that the rows lack is written as null. `timestamp_ntz` needs the table feature
+`timestampNtz`, which a table made by this sink has. Tables with constraints, generated or identity columns, column
+mapping or row tracking are refused, because this sink's data files would not follow those rules. An empty text in a
+partition column is null, as always with Delta.
 
-Files of a run that crashed before its commit are in the table's directory and in no version of the table; `vacuum`
-deletes them. A table property `delta.setTransactionRetentionDuration` lets marks expire: it must be longer than a
+Files of a run that crashed before its commit are in the table's directory, but in no version of the table; `vacuum`
+deletes them. The table property `delta.setTransactionRetentionDuration` lets marks expire: set it longer than the
 pipeline is ever stopped."""
 EXAMPLE: Final = """\
 lake:

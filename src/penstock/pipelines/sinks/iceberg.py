@@ -44,7 +44,8 @@ KEYS: Final[Keys] = (
     Key(
         "catalog",
         "map",
-        "Properties of the catalog, by pyiceberg's names, as `{type: rest, uri: ...}`; `name` is the catalog's name. "
+        "Properties of the catalog, under pyiceberg's names, as `{type: rest, uri: ...}`; `name` is the "
+        "catalog's name. "
         "Default: an SQLite file `catalog.db` in the warehouse.",
         default={},
         secret=True,
@@ -53,21 +54,21 @@ KEYS: Final[Keys] = (
     *datafiles.KEYS,
 )
 ABOUT: Final = """\
-Appends to an Iceberg table through a catalog, without a jar. Any catalog of pyiceberg does; with only a `warehouse`
-directory, the catalog is an SQLite file in it, which needs no server and which Iceberg's JDBC catalog reads too
-(catalog name `penstock`). Workers write the data files, so they must see the warehouse; the driver adds all files of
+Appends to an Iceberg table through a catalog, without a jar. Any catalog of pyiceberg works. With only a `warehouse`
+directory, the catalog is an SQLite file in it, which needs no server and which Iceberg's JDBC catalog can read, too
+(catalog name `penstock`). Workers write the data files, so they must see the warehouse. The driver adds all files of
 a batch in one commit, together with the table property `penstock.mark.<query>/<sink>`, which is the mark, and with
-`penstock.query` and `penstock.batch` in the snapshot. Other writers may commit at the same time: a commit that loses
-the race is made again.
+`penstock.query` and `penstock.batch` in the snapshot. Other writers may commit at the same time: if one of them commits
+first, the driver commits again.
 
 `partition_by` takes columns and `year(at)`, `month(at)`, `day(at)`, `hour(at)`; a table that is partitioned by a
-bucket or a truncated value is refused. The table's columns stay as they are. A column that the table lacks, or of
-another type, is refused; an optional one that the rows lack is written as null. Iceberg has no tinyint and smallint:
-they become int.
+bucket or a truncated value is refused. The table's columns stay as they are. A column that the table lacks, or that
+has another type there, is refused; an optional column that the rows lack is written as null. Iceberg has no tinyint
+and smallint: they become int.
 
-Files of a run that crashed before its commit are in the table's directory and in no snapshot; Iceberg's
-`remove_orphan_files` deletes them. What a commit takes grows with the snapshots that the table keeps: expire old
-ones. Do not remove the properties `penstock.mark.*` of pipelines that still run."""
+Files of a run that crashed before its commit are in the table's directory, but in no snapshot; Iceberg's
+`remove_orphan_files` deletes them. A commit takes longer the more snapshots the table keeps: expire old ones. Do not
+remove the properties `penstock.mark.*` of pipelines that still run."""
 EXAMPLE: Final = """\
 lake:
   from: clean

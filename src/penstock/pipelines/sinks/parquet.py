@@ -34,19 +34,19 @@ KEYS: Final[Keys] = (
 )
 ABOUT: Final = """\
 Writes Parquet files into a directory that the driver and all workers see: a local one, or a share. Any reader of
-Parquet reads it (`spark.read.parquet(DIR)`, `pyarrow.dataset.dataset(DIR, partitioning="hive")`), for names that
-begin with `_` are passed over by them.
+Parquet can read it (`spark.read.parquet(DIR)`, `pyarrow.dataset.dataset(DIR, partitioning="hive")`), because they
+ignore names that begin with `_`.
 
 Workers write into `DIR/_penstock/staging`. An entry in `DIR/_penstock/entries`, with the query, the batch and its
-files, is the commit; then the files are moved into place, and a crash between is made good by the next run. A reader
-of the directory sees no row twice and none that was not committed; while files are moved it may see a part of a
-batch. Readers that want whole batches take their files from `penstock.pipelines.sinks.parquet.files(DIR)`. Several
-pipelines may write one directory.
+files, is the commit. Then the files are moved into place; after a crash the next run finishes that. A reader of the
+directory sees no row twice and none that was not committed, but while files are moved it may see a part of a batch.
+To read whole batches only, take the files from `penstock.pipelines.sinks.parquet.files(DIR)`. Several pipelines may
+write to one directory.
 
-The columns are those of the first run. A column that the directory lacks, or of another type, is refused; one that
-the rows lack is written as null. An empty text in a partition column is read as null, as with Spark's own files. What
-tasks of a run left behind that was not committed is deleted with the next batch of the same query;
-`DIR/_penstock/staging` of a pipeline that is gone may be deleted by hand while no pipeline writes."""
+The columns are those of the first run. A column that the directory lacks, or that has another type there, is refused;
+a column that the rows lack is written as null. An empty text in a partition column is read as null, as with Spark's
+own files. The next batch of the same query deletes files that were not committed. What a pipeline left in
+`DIR/_penstock/staging` that will never run again, you may delete while no pipeline writes."""
 EXAMPLE: Final = """\
 lake:
   from: clean

@@ -23,21 +23,21 @@ KEYS: Final[Keys] = (
     Key(
         "value",
         "text",
-        "An SQL expression for the record's value. Without it: the column `value` where rows have no columns but those "
-        "of a record (key, value, headers, partition), else all columns as a JSON object.",
+        "An SQL expression for the record's value. Without it: the column `value` if rows have only columns of a "
+        "record (key, value, headers, partition), else all columns as a JSON object.",
     ),
     Key("headers", "map", "Headers: for each name an SQL expression.", default={}),
     Key("create", "flag", "Make the topic when it is missing.", default=True),
-    Key("partitions", "number", "How many partitions a topic gets that is made.", default=1, least=1),
-    Key("config", "map", "Settings of a topic that is made, such as `retention.ms`.", default={}),
-    Key("server", "text", "Other brokers than the pipeline's."),
+    Key("partitions", "number", "How many partitions the topic gets when it is made.", default=1, least=1),
+    Key("config", "map", "Settings that the topic gets when it is made, such as `retention.ms`.", default={}),
+    Key("server", "text", "Brokers of the topic, if not the pipeline's."),
     Key("compression", "choice", "How record batches are compressed.", default="none",
         choices=("none", "gzip", "snappy", "lz4", "zstd")),
 )  # fmt: skip
 ABOUT: Final = """\
 Writes records in a Kafka transaction, one for each micro-batch, with the batch's mark in the same transaction (topic
-`__penstock_spark_marks`). Readers must read committed, as Penstock's do by default. Two runs of one pipeline shut each
-other out: the newer one wins. Works with Penstock and Apache Kafka."""
+`__penstock_spark_marks`). Readers must read committed records only, as Penstock's do by default. If two runs of one
+pipeline meet, the newer one fences the older one. Works with Penstock and Apache Kafka."""
 EXAMPLE: Final = """\
 hourly:
   from: revenue

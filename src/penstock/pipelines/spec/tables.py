@@ -14,20 +14,23 @@ PIPELINE: Final[Keys] = (
     Key("description", "text", "What it is for, in a line.", ""),
     Key("server", "text", "Brokers, `host:port,...`, for topics that name no other.", "127.0.0.1:9092"),
     Key("client", "map", "Properties of the Kafka client, as `security.protocol`.", {}),
-    Key("every", "duration", "How often a micro-batch begins; 0: as soon as the one before is done.", 1.0, least=0),
+    Key("every", "duration", "How often a micro-batch begins; 0: as soon as the last one is done.", 1.0, least=0),
     Key("limit", "number", "How many rows a micro-batch takes from each source at most.", 500_000, least=1),
     Key(
         "mode",
         "choice",
-        "What a step with state gives: `append` rows that will not change any more, `update` every row that changes.",
+        "What a step with state gives: `append` only rows that will not change any more, `update` every "
+        "row that changes.",
         "append",
         choices=("append", "update"),
     ),
-    Key("patience", "duration", "How long a broker or sink that is away is waited for.", 600.0, least=0),
+    Key("patience", "duration", "How long to wait for a broker or sink that is away.", 600.0, least=0),
     Key("spark", "map", "Settings of the Spark session, as `spark.sql.shuffle.partitions`.", {}),
     Key("sources", "any", "Where rows come from: a name, and the keys of a source.", required=True),
     Key(
-        "steps", "any", "Tables made of others, in order: a name, and the keys of a step. A step sees what is above it."
+        "steps",
+        "any",
+        "Tables made of others, in order: a name, and the keys of a step. A step can read those above it.",
     ),
     Key("sinks", "any", "Where rows go: a name, and the keys of a sink.", required=True),
     Key(
@@ -39,7 +42,7 @@ PIPELINE: Final[Keys] = (
 )
 
 _EXPECT: Final = Key(
-    "expect", "any", "What must hold for every row: `{NAME: PREDICATE}`, or a list with the keys of an expectation."
+    "expect", "any", "What must be true for every row: `{NAME: PREDICATE}`, or a list with the keys of an expectation."
 )
 _WATERMARK: Final = Key("watermark", "any", "How late rows may be; keys below.")
 
@@ -49,7 +52,7 @@ TOPIC_SOURCE: Final[Keys] = (
     Key(
         "format",
         "choice",
-        "What values are. Without it, `key` and `value` are bytes.",
+        "The format of values. Without it, `key` and `value` are bytes.",
         choices=("json", "avro", "protobuf", "msgpack"),
     ),
     Key("schema", "text", "The fields: `id BIGINT, at TIMESTAMP` for JSON and MessagePack, a schema's JSON for Avro."),
@@ -69,12 +72,14 @@ TOPIC_SOURCE: Final[Keys] = (
 
 FILES_SOURCE: Final[Keys] = (
     Key("files", "texts", "A directory, a pattern, or a list of them; relative to the pipeline's file.", required=True),
-    Key("format", "choice", "What the files are.", required=True, choices=("csv", "json", "parquet", "orc", "text")),
+    Key(
+        "format", "choice", "The format of the files.", required=True, choices=("csv", "json", "parquet", "orc", "text")
+    ),
     Key("schema", "text", "The columns, as `id BIGINT, name STRING`. A stream of files needs it."),
     Key(
         "static",
         "flag",
-        "Read whole for each micro-batch, to join with. Otherwise each file is read once, as a stream.",
+        "Read all files for each micro-batch, to join with. Otherwise each file is read once, as a stream.",
         False,
     ),
     _WATERMARK,
@@ -89,7 +94,7 @@ STEP: Final[Keys] = (
         "text",
         "Instead of `sql`: `file.py:function` or `package.module:function`, from DataFrames to a DataFrame.",
     ),
-    Key("inputs", "texts", "What it reads, where the query's tables or the function's parameters do not say it."),
+    Key("inputs", "texts", "The tables it reads, if the query's tables or the function's parameters do not say it."),
     _WATERMARK,
     _EXPECT,
 )
@@ -100,7 +105,7 @@ EXPECTATION: Final[Keys] = (
     Key(
         "otherwise",
         "choice",
-        "What becomes of other rows: `warn` counts them, `drop` ends them, `quarantine` sends them to the dead "
+        "What happens to other rows: `warn` counts them, `drop` leaves them out, `quarantine` sends them to the dead "
         "letters, `fail` stops the pipeline.",
         Action.QUARANTINE.value,
         choices=tuple(Action),
@@ -110,7 +115,10 @@ EXPECTATION: Final[Keys] = (
 WATERMARK: Final[Keys] = (
     Key("column", "text", "A column of timestamps.", required=True),
     Key(
-        "delay", "text", "Rows older than the newest by more than this are not waited for: `10 minutes`.", required=True
+        "delay",
+        "text",
+        "Do not wait for rows that are older than the newest by more than this: `10 minutes`.",
+        required=True,
     ),
 )
 

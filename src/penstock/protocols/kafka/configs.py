@@ -75,7 +75,7 @@ _CHANGEABLE: Final = (
         "Bytes a second the broker copies of partitions that move to it.",
     ),
     *(
-        _Own(name, _UNLIMITED, "long", "Taken and kept for Kafka's tools; nothing here goes by it.")
+        _Own(name, _UNLIMITED, "long", "Accepted and kept for Kafka's tools; it has no effect.")
         for name in broker_settings.WITHOUT_EFFECT
     ),
 )

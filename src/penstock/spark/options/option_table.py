@@ -71,10 +71,17 @@ OPTIONS: tuple[Option, ...] = (
         "kafka.bootstrap.servers",
         Use.ALL,
         "",
-        "Brokers to begin with, `host:port` with commas between. Needed, but for batch reads with `path`.",
+        "Brokers to begin with, `host:port`, separated by commas. Required, except for batch reads with `path`.",
     ),
-    Option("subscribe", Use.READ, "", "Topics to read, with commas between. One of this and the next two is needed."),
-    Option("subscribePattern", Use.READ, "", "Read topics in whose name this regular expression (RE2) is found."),
+    Option(
+        "subscribe",
+        Use.READ,
+        "",
+        "Topics to read, separated by commas. One of `subscribe`, `subscribePattern` and `assign` is required.",
+    ),
+    Option(
+        "subscribePattern", Use.READ, "", "Read topics whose name contains a match of this regular expression (RE2)."
+    ),
     Option("assign", Use.READ, "", 'Read these partitions: `{"orders":[0,1],"bills":[0]}`.'),
     Option(
         "startingOffsets",
@@ -88,13 +95,13 @@ OPTIONS: tuple[Option, ...] = (
         Use.READ,
         "",
         "From the first record at or after a time in milliseconds, for each partition: "
-        '`{"orders":{"0":1735689600000}}`. Goes before `startingOffsets`.',
+        '`{"orders":{"0":1735689600000}}`. Wins over `startingOffsets`.',
     ),
     Option(
         "startingTimestamp",
         Use.READ,
         "",
-        "The same time in milliseconds for all partitions. Goes before `startingOffsetsByTimestamp`.",
+        "The same time in milliseconds for all partitions. Wins over `startingOffsetsByTimestamp`.",
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
@@ -107,7 +114,7 @@ OPTIONS: tuple[Option, ...] = (
         Use.READ,
         "batch: `latest`, streaming: none",
         '`latest`, or for each partition the offset to stop before: `{"orders":{"0":50,"1":-1}}`, -1 being the latest '
-        "(batch reads). A stream with an end goes no further, and does not end by itself but with an `availableNow` "
+        "(batch reads). A stream reads no further than its end, but it ends by itself only with an `availableNow` "
         "trigger.",
     ),
     Option(
@@ -115,26 +122,26 @@ OPTIONS: tuple[Option, ...] = (
         Use.BATCH_READ,
         "",
         "Stop before the first record at or after a time in milliseconds, for each partition; at its end if there is "
-        "none. Goes before `endingOffsets`.",
+        "none. Wins over `endingOffsets`.",
     ),
     Option(
         "endingTimestamp",
         Use.BATCH_READ,
         "",
-        "The same time in milliseconds for all partitions. Goes before `endingOffsetsByTimestamp`.",
+        "The same time in milliseconds for all partitions. Wins over `endingOffsetsByTimestamp`.",
     ),
     Option(
         "maxOffsetsPerTrigger",
         Use.STREAM_READ,
         "",
-        "The most offsets one micro-batch takes, shared among partitions by what each has.",
+        "The most offsets one micro-batch takes, divided among partitions in proportion to what each has.",
         ignored=Use.BATCH_READ,
     ),
     Option(
         "maxBytesPerTrigger",
         Use.STREAM_READ,
         "",
-        "About the most bytes one micro-batch takes. Not together with `maxOffsetsPerTrigger`.",
+        "About the most bytes one micro-batch takes. Cannot be used with `maxOffsetsPerTrigger`.",
         ignored=Use.BATCH_READ,
     ),
     Option("minPartitions", Use.READ, "", "Cut partitions into pieces until there are about this many tasks."),
@@ -143,7 +150,7 @@ OPTIONS: tuple[Option, ...] = (
         "failOnDataLoss",
         Use.READ,
         "`true`",
-        "Whether a query fails when records it was to read are gone. If not, it goes on with what is there.",
+        "Whether a query fails when records that it should read are gone. If not, it goes on with what is there.",
     ),
     Option("includeHeaders", Use.READ, "`false`", "Whether rows have a last column `headers`."),
     Option("includeHeaders", Use.WRITE, "`true`", "Whether a column `headers` is written, if there is one."),
@@ -151,13 +158,13 @@ OPTIONS: tuple[Option, ...] = (
         "columns",
         Use.READ,
         "all but `headers`",
-        "The columns wanted, in this order: `offset,value`. What is not asked for is not decoded.",
+        "The columns that rows have, in this order: `offset,value`. Other columns are not decoded.",
     ),
     Option(
         "pushdown",
         Use.BATCH_READ,
         "`false`",
-        "Whether filters on `partition`, `offset` and `timestamp` cut what is fetched. Spark must allow it, too: "
+        "Whether filters on `partition`, `offset` and `timestamp` reduce what is fetched. Spark must allow it, too: "
         "`spark.sql.python.filterPushdown.enabled`.",
         ignored=Use.STREAM_READ,
     ),
@@ -165,8 +172,7 @@ OPTIONS: tuple[Option, ...] = (
         "path",
         Use.READ,
         "",
-        "A data directory of the broker: what is sealed there is read from its files. A batch read then needs no "
-        "broker.",
+        "A data directory of the broker: sealed segments are read from its files. A batch read then needs no broker.",
     ),
     Option(
         "value.format",
@@ -183,37 +189,38 @@ OPTIONS: tuple[Option, ...] = (
     Option("value.message", Use.READ, "", "The full name of the protobuf message."),
     Option("value.prefix", Use.READ, "", "Put before the name of each field."),
     Option(
-        "kafkaConsumer.pollTimeoutMs", Use.READ, "`120000`", "How long a task waits for records that must be there."
+        "kafkaConsumer.pollTimeoutMs", Use.READ, "`120000`", "How long a task waits for records that the topic has."
     ),
     Option("topic", Use.WRITE, "", "The topic of all rows. Without it each row's column `topic` says where it goes."),
     Option(
         "delivery",
         Use.WRITE,
         "batch: `at-least-once`, streaming: `exactly-once`",
-        "`exactly-once` writes in a transaction, so that a batch that is repeated is there once; or `at-least-once`.",
+        "`exactly-once` writes in a transaction, so that a repeated batch is written once; or `at-least-once`.",
     ),
     Option(
         "transactional.id",
         Use.WRITE,
-        "made of the checkpoint's place",
+        "made from the checkpoint's path",
         "The name under which `exactly-once` writes. Two queries must not share it.",
     ),
     Option(
         "batch.query",
         Use.BATCH_WRITE,
         "",
-        "Inside `foreachBatch`: the query's id, with `batch.id` its micro-batch. Written before, it is not written "
-        "again. Wants `delivery=exactly-once` and `transactional.id`.",
+        "Inside `foreachBatch`: the query's id; `batch.id` is its micro-batch. One that was written is not written "
+        "again. Needs `delivery=exactly-once` and `transactional.id`.",
     ),
     Option("batch.id", Use.BATCH_WRITE, "", "The number that `foreachBatch` is called with."),
     Option(
         "checkRepeats",
         Use.WRITE,
         "`true`",
-        "Whether a micro-batch that was written before must have the same rows when Spark repeats it. Off for queries "
-        "that give other rows each time (`uuid()`, `rand()`).",
+        "Whether a micro-batch that was written before must have the same rows when Spark repeats it. "
+        "Switch it off for queries "
+        "that produce different rows each time (`uuid()`, `rand()`).",
     ),
-    Option("checkpointLocation", Use.STREAM_WRITE, "", "Spark's own.", ignored=Use.READ | Use.BATCH_WRITE),
+    Option("checkpointLocation", Use.STREAM_WRITE, "", "Spark's own option.", ignored=Use.READ | Use.BATCH_WRITE),
     Option("queryName", _NOWHERE, "", "Spark's own.", ignored=Use.ALL),
     Option("kafka.security.protocol", Use.ALL, "`PLAINTEXT`", "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`."),
     Option("kafka.ssl.*", Use.ALL, "", "Certificates and keys as PEM, under Java's names or librdkafka's."),
@@ -242,13 +249,16 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option("kafka.client.id", Use.ALL, "`penstock`", "What brokers call this client in their logs and quotas."),
     Option(
-        "kafka.receive.buffer.bytes", Use.ALL, "`1048576`", "The receive buffer of a connection; -1 leaves it alone."
+        "kafka.receive.buffer.bytes",
+        Use.ALL,
+        "`1048576`",
+        "The receive buffer of a connection; -1 leaves it as the OS sets it.",
     ),
     Option(
         "kafka.acks",
         Use.WRITE,
         "`all`",
-        "Who must have a record before it counts as written: `all`, `1` or `0`. `exactly-once` needs `all`.",
+        "Which replicas must have a record before it counts as written: `all`, `1` or `0`. `exactly-once` needs `all`.",
         ignored=Use.READ,
     ),
     Option(

@@ -85,24 +85,24 @@ Writes rows into a table of Google BigQuery through Google's Python clients. **T
 server that speaks the same API (REST `tables.get`, `tables.insert`, `tabledata.insertAll`; gRPC `BigQueryWrite`), not
 against BigQuery itself**; try it on a table of your own first.
 
-`method: storage_write` keeps each micro-batch once. Every task writes Arrow rows into a pending stream of its own,
-which nobody sees; the driver writes down which streams it is about to commit, commits all of them in one step, and
-notes that it did. After a crash the note is read and BigQuery is asked what became of the streams; what can still be
-committed is.
-BigQuery keeps uncommitted rows for at least four hours: when a pipeline that died between note and commit is started
-later than that and the streams are forgotten, it stops and asks (`unsure`). The note is in the pipeline's home
-directory. If that is lost together with the checkpoint, a new pipeline begins, which writes what it reads; if only the
-note is lost, the last micro-batch may be written twice. BigQuery limits how many streams are made per hour: each task
-with rows makes one per micro-batch, so give the pipeline an `every` of some seconds and bound `streams`.
+`method: storage_write` writes each micro-batch once. Every task writes Arrow rows into a pending stream of its own,
+which readers do not see. The driver notes which streams it is about to commit, commits all of them in one step, and
+notes that it did. After a crash the driver reads the note, asks BigQuery about the streams, and commits those that can
+still be committed.
+BigQuery keeps uncommitted rows for at least four hours. If a pipeline died between note and commit and is started
+after BigQuery has forgotten the streams, it stops and asks (`unsure`). The note is in the pipeline's home. If the note
+and the checkpoint are lost, the pipeline begins anew and writes everything it reads; if only the note is lost, the
+last micro-batch may be written twice. BigQuery limits how many streams are made per hour: each task with rows makes
+one per micro-batch, so set the pipeline's `every` to some seconds and limit `streams`.
 
-`method: insert_all` is at least once. Rows are there as soon as they are sent, also those of a micro-batch that fails
-later and is written again. Each carries an insertId made of query, micro-batch, task and content, by which BigQuery
-drops repeats, as well as it can, for about a minute.
+`method: insert_all` is at least once. Rows are visible as soon as they are sent, also those of a micro-batch that fails
+later and is written again. Each row has an insertId made of query, micro-batch, task and content, with which BigQuery
+drops repeats for about a minute, but does not promise it.
 
 In both methods a task gathers rows up to `batch_rows`, `batch_bytes` or `batch_wait`, whichever comes first, and sends
 what is left at the end of its rows. A row that BigQuery refuses, that is larger than a request, or that has null inside
-an array goes to the dead letters with the reason; the others are written. Quotas, throttling and server errors are
-tried again.
+an array goes to the dead letters with the reason; the others are written. After quota, throttling and server errors
+the task tries again.
 
 | Spark | BigQuery |
 |---|---|
@@ -112,7 +112,7 @@ tried again.
 | date; timestamp; timestamp_ntz | DATE; TIMESTAMP; DATETIME |
 | array; struct; map | REPEATED; RECORD; REPEATED RECORD of key and value |
 
-A null array is an empty one in BigQuery. There are no arrays of arrays.
+BigQuery has no null arrays, so a null array becomes an empty one, and no arrays of arrays.
 """
 EXAMPLE: Final = """\
 warehouse:

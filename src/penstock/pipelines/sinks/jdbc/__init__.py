@@ -26,18 +26,18 @@ Writes rows into a table of **PostgreSQL** or **SQLite**. The URL is JDBC's; no 
 *Once*: the table `_penstock_commits`, beside the table, holds the last micro-batch of every query and sink. It
 changes in the same transaction as the rows, so a micro-batch that is repeated after a crash is recognised.
 PostgreSQL: tasks `COPY` their rows into an unlogged table `_penstock_stage_…`, and one transaction moves them.
-SQLite: tasks write them beside the file, so all workers must be on the driver's machine; then one transaction takes
-them in.
+SQLite: tasks write their rows beside the database file, so all workers must be on the driver's machine; then one
+transaction inserts them.
 
-*Types*: a table that is missing is made (`create: false` forbids it): `decimal` becomes `numeric`, `timestamp`
+*Types*: the sink makes a missing table (unless `create: false`): `decimal` becomes `numeric`, `timestamp`
 `timestamptz`, `timestamp_ntz` `timestamp`, `binary` `bytea`; arrays, maps and structs become `jsonb`. In SQLite
-decimals, dates and times are text (an instant is UTC and ends in `Z`), nested values JSON text, and NaN, which SQLite
-does not know, is null. Into a table that is there rows go by the columns' names. A string goes into any column that
-reads text (`uuid`, `inet`, an enum, `json`), but not into numbers and dates: cast it in a step.
+decimals, dates and times are text (an instant is UTC and ends in `Z`), nested values are JSON text, and NaN, which
+SQLite does not know, is null. In an existing table values go to the columns with the same names. A string can go into
+any column that reads text (`uuid`, `inet`, an enum, `json`), but not into numbers and dates: cast it in a step.
 
 *Rows the database refuses* (a constraint, a number too large, a NUL character, an `upsert` key that is null) go to
-the dead letters with the database's reason, and the rest of the micro-batch is written. More than `max_rejects` stop
-the pipeline before anything of the micro-batch is written.
+the dead letters with the database's reason, and the rest of the micro-batch is written. If there are more than
+`max_rejects`, the pipeline stops before it writes anything of the micro-batch.
 
 *Upserts* keep one row for each key of a micro-batch: the last by `order_by`. For change data capture, `delete_when`
 names the rows that delete: `keys: [id]`, `order_by: [lsn]`, `delete_when: op = 'd'`, `without: [op, lsn]`.
