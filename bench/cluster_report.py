@@ -36,20 +36,19 @@ _KILLED = {"p50": at_most(3.0, "nothing"), "p99": at_most(5.0, "nothing")}
 GAPS: dict[Kind, Gap] = {
     "planned": Gap(
         "Gap of a planned hand-over",
-        "The leader is sent SIGTERM. The gap is the longest time between two acks from there until its process has "
+        "The leader gets SIGTERM. The gap is the longest time between two acks, from the signal until its process has "
         "ended and writing is steady.",
         {"max": at_most(1.0, "nothing")},
     ),
     "killed": Gap(
         "Gap after a kill of the leader",
-        "The leader is sent SIGKILL. Kafka runs with its own session time-out of nine seconds, after which a broker "
-        "that is not heard of is taken for dead.",
+        "The leader gets SIGKILL. Kafka runs with its own session time-out: a broker that is silent for nine seconds "
+        "counts as dead.",
         _KILLED,
     ),
     "follower": Gap(
         "Gap after a kill of a follower",
-        "Another of the partition's brokers is sent SIGKILL: until it is out of the set that must have a record, no "
-        "record is acknowledged.",
+        "One of the partition's followers gets SIGKILL: until it has left the in-sync set, no record is acknowledged.",
         _KILLED,
     ),
 }
@@ -138,28 +137,30 @@ def page(result: Result) -> str:
     machine = "\n".join(f"| {name} | {value} |" for name, value in result["machine"].items())
     return f"""# Benchmarks of a cluster
 
-Three brokers of Penstock with three etcd beside three of Apache Kafka, each of which is a controller, too; every broker
-on the one machine below, one cluster at a time, loaded by clients that share its cores. Topics have three replicas, of
-which two must have a record before it is acknowledged. [benchmarks.md](benchmarks.md) has one broker by itself.
+This page compares three brokers of Penstock, with three etcd, with three brokers of Apache Kafka, each of which is a
+controller, too. All brokers run on one machine, one cluster at a time, and the clients share its cores. Topics have
+three replicas, of which two must have a record before it is acknowledged. [benchmarks.md](benchmarks.md) has a single
+broker.
 
 ```
 {result["command"]}
 ```
 
-- Throughput is of {len(result["rounds"])} rounds of both in turn, each with new clusters that first take {WARM_PASSES}
-  unmeasured passes. Figures are medians over the rounds with their range; a ratio is the median of the rounds' own
-  ratios, Penstock over Kafka. MB and GB are powers of ten and count values only, once, not for each replica.
-- **Page cache**: nobody syncs (Penstock with the topic setting `flush=os`). **Synced**: every replica syncs before the
-  record is acknowledged (Kafka with `flush.messages=1`). **Defaults**: Penstock syncs, Kafka does not.
+- Throughput is measured in {len(result["rounds"])} rounds of both in turn, each with new clusters that first get
+  {WARM_PASSES} unmeasured passes. Figures are medians over the rounds with their range; a ratio is the median of the
+  rounds' own ratios, Penstock over Kafka. MB and GB are powers of ten and count values only, once, not for each
+  replica.
+- **Page cache**: no replica syncs (Penstock with the topic setting `flush=os`). **Synced**: every replica syncs before
+  the record is acknowledged (Kafka with `flush.messages=1`). **Defaults**: Penstock syncs, Kafka does not.
 - The client is librdkafka (`bench/load.c`) in a process of its own. Everything is read back and checked: a record that
   is lost, doubled or out of order ends the run.
-- CPU is user and system time of all brokers, and of etcd; without any client it is taken over {IDLE_S:g} s. Kafka runs
-  with the JVM options of its own start script, etcd with its own settings.
-- For the gaps a producer with librdkafka's own settings and acks=all writes to one of {PARTITIONS} partitions, each
-  record when the last one was acknowledged, at most one each {EVERY_S * 1000:g} ms. Writing is steady after
-  {STEADY_S:g} s without a pause of {PAUSE_S:g} s. The broker is started again, and all replicas are in sync, before the
-  next one goes. Both have their default durability.
-- All brokers share one disk: what independent disks add is not measured.
+- CPU is user and system time of all brokers, and of etcd; without any client it is measured over {IDLE_S:g} s. Kafka
+  runs with the JVM options of its own start script, etcd with its own settings.
+- To measure gaps, a producer with librdkafka's own settings and acks=all writes to one of {PARTITIONS} partitions: each
+  record when the last one was acknowledged, and at most one in {EVERY_S * 1000:g} ms. Writing is steady after
+  {STEADY_S:g} s without a pause of {PAUSE_S:g} s. Before the next broker is stopped, the last one is started again and
+  all replicas are in sync. Both have their default durability.
+- All brokers share one disk, so the effect of independent disks is not measured.
 
 {tables(result)}
 

@@ -86,26 +86,26 @@ _WAYS = {
 }
 # What the code does beside; which part of it costs how much was not measured, and the page says so.
 _TWICE = (
-    "Not taken apart by measuring. Beyond the plain program, a pipeline counts what breaks an expectation before it "
-    "writes: it keeps the rows of a micro-batch in memory and goes through them twice."
+    "The parts of this were not measured. Beyond the plain program, a pipeline counts rows that break an expectation "
+    "before it writes: it keeps the rows of a micro-batch in memory and goes through them twice."
 )
 _FIXED = (
-    "Not taken apart by measuring. Beyond the plain program, a pipeline's micro-batch has a second job for the counts "
-    "of expectations, a call into Python, a look at the sink's mark before and after, and totals saved to disk."
+    "The parts of this were not measured. Beyond the plain program, a pipeline's micro-batch has a second job, which "
+    "counts for expectations; it also calls Python, reads the sink's mark before and after, and saves totals to disk."
 )
-_FIRST_BATCH = "What comes behind `running` is the first micro-batch; not taken apart further."
+_FIRST_BATCH = "After `running` comes the first micro-batch, whose parts were not measured."
 THEMES = (
     Theme(
         "Backlog from topic to topic",
         _WAYS,
         (
-            Row("copy", "in a session that is there", _RATES, reason=_TWICE),
+            Row("copy", "in a session that runs already", _RATES, reason=_TWICE),
             Row("cold", "with the start of the session", _RATES[:1], reason=_TWICE),
         ),
         f"{FULL.records:,} records, read once, {LIMIT:,} a micro-batch, from the start of the query (of the pipeline: "
-        "from the check of its file) to its end. The connector promises less: a micro-batch that is repeated is "
-        "written twice. With the start of the session it is a process from its start to its end, `penstock pipeline "
-        "run --once` for the pipeline; measured in every third round.",
+        "from the check of its file) to its end. The connector promises less: it writes a repeated micro-batch twice. "
+        "The row with the start of the session times a whole process (`penstock pipeline run --once` for the "
+        "pipeline), and is measured in every third round.",
     ),
     Theme(
         "Latency",
@@ -118,8 +118,8 @@ THEMES = (
             Row("latency-broker", "CPU of the broker", _CORES),
         ),
         f"{RATE:,} records a second for {PACE_S:g} s, after five seconds that do not count, through a pipeline with "
-        "`every: 0` in the background driver: from the record's timestamp until its copy has come to a consumer that "
-        "reads committed.",
+        "`every: 0` in the background driver. Latency is from the record's timestamp until a consumer that reads "
+        "committed records has its copy.",
     ),
     Theme(
         "Backlog to other sinks",
@@ -131,7 +131,7 @@ THEMES = (
             Row("postgres", f"jdbc, PostgreSQL, {MIDDLE.records:,} records", _RATES),
         ),
         "The same pipeline with another sink, `mode: insert` for databases; from the check of its file to its end. "
-        "Spark's CPU of the last row has PostgreSQL's own in it.",
+        "In the last row Spark's CPU includes that of PostgreSQL.",
     ),
     Theme(
         "Start",
@@ -140,8 +140,14 @@ THEMES = (
             Row("cold-driver", "first pipeline: the command, a driver and Spark", _SECONDS),
             Row("cold-run", "first pipeline: from there to its first row in the sink", _SECONDS),
             Row("cold-written", "first pipeline: from the command to its first row", _SECONDS),
-            Row("warm-running", "second pipeline: from the wish to `running`", _SECONDS, START_BAR_S),
-            Row("warm-written", "second pipeline: from the wish to its first row", _SECONDS, START_BAR_S, _FIRST_BATCH),
+            Row("warm-running", "second pipeline: from `wanted.json` to `running`", _SECONDS, START_BAR_S),
+            Row(
+                "warm-written",
+                "second pipeline: from `wanted.json` to its first row",
+                _SECONDS,
+                START_BAR_S,
+                _FIRST_BATCH,
+            ),
             Row("command-returned", "third pipeline: `penstock pipeline start` returns", _SECONDS, START_BAR_S),
             Row(
                 "command-written",
@@ -151,16 +157,17 @@ THEMES = (
                 _FIRST_BATCH,
             ),
         ),
-        "Some hundred rows from topic to topic, `every: 1s`, a new background driver in each round. The wish is the "
-        "file `wanted.json`, which is all that the command leaves for a driver that is up; the command also starts "
-        "Python and reads the file. The first row is there when a consumer that reads committed has it.",
+        "Some hundred rows from topic to topic, `every: 1s`, a new background driver in each round. The file "
+        "`wanted.json` is all that the command writes for a driver that runs already; the command also starts Python "
+        "and reads the pipeline's file. The first row counts when a consumer that reads committed records has it.",
     ),
     Theme(
         "Small micro-batches",
         _WAYS,
         (Row("small", f"{SMALL_ROWS} rows each", _BATCHES, reason=_FIXED),),
-        f"{SMALL_BATCHES} micro-batches of {SMALL_ROWS} rows, one as soon as the one before is done (`every: 0`): what "
-        "a micro-batch costs however little it has to do. By the times of Spark's own log of commits.",
+        f"{SMALL_BATCHES} micro-batches of {SMALL_ROWS} rows, each as soon as the last one is done (`every: 0`): "
+        "this is what a micro-batch costs even if it has little to do. The times are those of Spark's own log of "
+        "commits.",
     ),
 )
 
@@ -238,11 +245,12 @@ def page(result: Result) -> str:
     rounds, session_s = len(result["rounds"]), result["session_s"]
     return f"""# Benchmarks of pipelines
 
-Pipelines beside the plainest programs that do the same without one: Structured Streaming with `format("penstock")`, and
-with Spark's own Kafka connector and `from_json`. One machine, one Penstock broker with its default settings (it syncs
-before it acknowledges), {rounds} rounds of all in turn. Broker, Spark and database share the machine. Figures are
-medians over the rounds with their range; a ratio is the median of the rounds' own ratios, the pipeline over the other.
-[pipelines.md](pipelines.md) is the guide; [benchmarks-spark.md](benchmarks-spark.md) has the Spark source by itself.
+This page compares pipelines with the plainest programs that do the same without one: Structured Streaming with
+`format("penstock")`, and with Spark's own Kafka connector and `from_json`. There is one Penstock broker with its
+default settings (it syncs before it acknowledges), and {rounds} rounds of all in turn. Broker, Spark and database share
+one machine. Figures are medians over the rounds with their range; a ratio is the median of the rounds' own ratios, the
+pipeline over the other. [pipelines.md](pipelines.md) is the guide; [benchmarks-spark.md](benchmarks-spark.md) has the
+Spark source alone.
 
 ```
 {result["command"]}
@@ -252,13 +260,13 @@ medians over the rounds with their range; a ratio is the median of the rounds' o
   partitions. Every pipeline is `{SELECT}`
   with the expectation `{EXPECTATION}` (`otherwise: drop`; the programs have it as a filter). Nine rows in ten are paid,
   one in a thousand breaks the expectation. Rates count the records read.
-- The order turns with the rounds. Backlogs have run before in the one session, on fewer rows, without counting; of
-  small micro-batches the first five do not count. That session took {session_s:.1f} s to start.
-- Outside of the timing, topics are read by the connector: rows, bytes and the sum of the values' CRC-32 must be what
-  the query gives in a batch. Of other sinks rows and different ids are counted, not the other columns. Of the records
-  at a steady rate each must have one copy. Anything else ends the run.
-- CPU is user and system time: Spark's of the driver, the JVM and Python's workers (looked at five times a second, as
-  Spark does not keep the time of workers that end); the broker's of its process.
+- The order changes from round to round. Each backlog first runs in the same session with fewer rows, which does
+  not count; of small micro-batches the first five do not count. That session took {session_s:.1f} s to start.
+- Outside of the timing, the connector reads the topics: rows, bytes and the sum of the values' CRC-32 must be what the
+  query gives in a batch. In other sinks rows and different ids are counted, but the other columns are not compared. At
+  a steady rate, each record must have one copy. Anything else ends the run.
+- CPU is user and system time: for Spark of the driver, the JVM and Python's workers (read five times a second, because
+  Spark does not keep the time of workers that end); for the broker of its process.
 
 {tables(result)}
 

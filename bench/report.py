@@ -30,28 +30,31 @@ NOTES = {
     "Produce": "![Throughput](pictures/benchmarks-throughput.svg)",
     "Broker CPU for 1 GB in and out": "![Broker CPU](pictures/benchmarks-cpu.svg)",
     "Latency": "![Latency](pictures/benchmarks-latency.svg)",
-    "Start and memory": "Ready is Penstock's `ready` line, and Kafka's first answer to a metadata request.",
-    "Many partitions": "Topics of 1,000 partitions, ten records of 100 B in each, all read back in the end. A broker "
-    f"without figures took more than {WIDEST_LIMIT_S:.0f} s for all of it, or failed. A killed Kafka first waits for "
-    "the session of its former process to end (9 s by default).",
-    "Neighbours": f"A producer of {RATE:,} records a second, acks=1, page cache. The p99 of the records sent during "
-    "the disturbance over the p99 of the four seconds before. The reader runs at nice 19: its own work "
-    "would otherwise take the cores from the broker and the producer. Both brokers look at retention every 5 s "
-    "(Kafka's own default is five minutes).",
-    "Consumer groups": "Members of one group are Java consumers in one JVM; a partition with two owners at any time "
-    f"ends the run. A newcomer joins {MEMBERS} members of a topic of {PARTITIONS} partitions that takes "
-    f"{MEMBER_RATE:,} records a second. The members of the many groups are connections that join, heartbeat and commit "
-    f"{CROWD_PARTITIONS} offsets, and fetch nothing. Kafka does not sync what it keeps about groups, Penstock does.",
-    "Transactions": "One producer, acks=all, a transaction after the other. Page cache and synced are said of the "
-    "topic written to and of the coordinator's own topic. Java commits with the second version of Kafka's "
-    "transaction protocol, librdkafka with the first. What a log holds in the end is counted: every record, and a "
-    "marker for each partition of each transaction.",
-    "Compaction": f"A producer of {RATE:,} records a second, acks=1, page cache; alone are the four seconds before. "
-    f"The topic beside it has {COPIES} records of each key, and its policy becomes `compact` at the beginning. "
-    "Both brokers look for work every half second. Penstock takes at most 32 MiB a second for reading and writing "
-    "together, Kafka what it can get.",
-    "Metrics": "Two Penstocks take turns with the same load; in one of them `bench/unmetered.py` has replaced the "
-    "histograms and the stall monitor by nothing.",
+    "Start and memory": "Ready means Penstock's `ready` line, and Kafka's first answer to a metadata request.",
+    "Many partitions": "Topics have 1,000 partitions with ten records of 100 B in each, all read back in the end. A "
+    f"broker without figures took more than {WIDEST_LIMIT_S:.0f} s for all of it, or failed. After a kill, Kafka first "
+    "waits for the session of its former process to end (9 s by default).",
+    "Neighbours": f"A producer sends {RATE:,} records a second, acks=1, page cache. A figure over p99 alone is the p99 "
+    "of the records sent during the disturbance, divided by the p99 of the four seconds before. The reader runs at "
+    "nice 19, because its own work would otherwise take the cores from the broker and the producer. Both brokers check "
+    "retention every 5 s (Kafka's own default is five minutes).",
+    "Consumer groups": "Members of one group are Java consumers in one JVM; if a partition ever has two owners, the "
+    "run "
+    f"ends. A new member joins {MEMBERS} others, which read a topic of {PARTITIONS} partitions that gets "
+    f"{MEMBER_RATE:,} records a second. In the rows with many groups, members are connections that join, heartbeat and "
+    f"commit {CROWD_PARTITIONS} offsets, and fetch nothing. Kafka does not sync what it keeps about groups; Penstock "
+    "does.",
+    "Transactions": "One producer, acks=all, one transaction after the other. Page cache and synced apply to the topic "
+    "and to the coordinator's own topic. Java commits with the second version of Kafka's transaction protocol, "
+    "librdkafka with the first. In the end the records and markers in the logs are counted: every record, and a marker "
+    "for each partition of each transaction, must be there.",
+    "Compaction": f"A producer sends {RATE:,} records a second, acks=1, page cache; alone means the four seconds "
+    "before. "
+    f"Another topic has {COPIES} records of each key, and its policy becomes `compact` at the beginning. "
+    "Both brokers look for work every half second. Penstock reads and writes at most 32 MiB a second for compaction, "
+    "together; Kafka has no limit.",
+    "Metrics": "Two Penstocks take turns with the same load; in one of them `bench/unmetered.py` has removed the "
+    "histograms and the stall monitor.",
 }
 
 
@@ -108,10 +111,10 @@ def page(result: Result) -> str:
     machine = "\n".join(f"| {name} | {value} |" for name, value in result["machine"].items())
     return f"""# Benchmarks
 
-Penstock beside Apache Kafka on one machine, one broker at a time, {len(result["rounds"])} rounds of both in turn,
-loaded by clients that share the cores with the broker. Figures are medians over the rounds with their range; a
+This page compares Penstock with Apache Kafka on one machine, one broker at a time, in {len(result["rounds"])} rounds of
+both in turn. The clients share the cores with the broker. Figures are medians over the rounds with their range; a
 ratio is the median of the rounds' own ratios, Penstock over Kafka. MB and GB are powers of ten and count values only.
-Rows without a bar are measured in every third round.
+A bar is a limit that we have set ourselves. Rows without a bar are measured in every third round.
 
 ```
 {result["command"]}
@@ -119,19 +122,19 @@ Rows without a bar are measured in every third round.
 
 - **Page cache**: neither syncs (Penstock with the topic setting `flush=os`). **Synced**: both sync before they
   acknowledge (Kafka with `flush.messages=1`). **Defaults**: both as they are; Penstock syncs, Kafka does not.
-- Without another word the client is librdkafka (`bench/load.c`); Java is Kafka's own producer performance tool, and
-  `bench/Consume.java`, a consumer assigned its partitions, for reading: Kafka's consumer performance tool, which has
-  a row among the consumer groups, does not look at what it reads.
-- Every consume but that tool's checks that each partition comes back whole and in order; a lost or doubled record
-  ends the run instead of giving a figure.
-- A fresh broker first takes {result["scale"]["warm_passes"]} unmeasured passes of half a gigabyte and one over 1,000
+- If a row names no client, it is librdkafka (`bench/load.c`). Java is Kafka's own producer performance tool for
+  writing, and `bench/Consume.java`, a consumer with assigned partitions, for reading. Kafka's consumer performance
+  tool, which has a row among the consumer groups, does not check what it reads.
+- Every consumer except that tool checks that each partition comes back whole and in order; a lost or doubled record
+  ends the run, and there is no figure.
+- A fresh broker first gets {result["scale"]["warm_passes"]} unmeasured passes of half a gigabyte and one over 1,000
   partitions, so that the JVM's compiler has done its work. Kafka runs with the JVM options of its own start script.
-- A topic of 1,000 partitions gets 16 records in each before it is measured: the first touch of a partition's files
-  is a price of making the topic, and for Kafka's mapped index files a high one.
+- Each partition of a topic of 1,000 gets 16 records before the topic is measured: the first use of a partition's files
+  belongs to the cost of making the topic, and is expensive for Kafka's mapped index files.
 - CPU is user and system time of the broker's process. The C floor (`bench/floor.c`) receives the same bytes on one
   connection, writes them to a file and sends the file back: no protocol, no batches, no offsets.
-- Latency is of 1 KB records over {PACE_PARTITIONS} partitions without linger: from the call of produce to the
-  delivery report, or to the consumer's poll (end to end), in an open loop. Without linger nearly every record is a
+- Latency is measured with 1 KB records over {PACE_PARTITIONS} partitions without linger: from the call of produce to
+  the delivery report, or to the consumer's poll (end to end), in an open loop. Without linger nearly every record is a
   request of its own: 20,000 of them a second seem to be more than Kafka answers on these cores, so that its
   latency is that of a queue. No row with a linger was measured.
 

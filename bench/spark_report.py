@@ -58,18 +58,18 @@ THEMES = (
         "Batch read",
         {**_TUNED, "direct": "Penstock, `path`", "value": "Penstock, `columns=value`"},
         (Row("read-100", "100 B", (Bar(3.0), Bar(1.8, "tuned"))), Row("read-1k", "1 KB", (Bar(1.5),))),
-        "A whole topic into Spark's `noop` sink, all columns. Tuned are `max.partition.fetch.bytes` 8 MB, "
-        "`fetch.max.bytes` 100 MB, `max.poll.records` 5000 and `receive.buffer.bytes` 1 MB. With `path` sealed "
-        "segments are read from the broker's files; {sealed} of the bytes were in such. `columns=value` gives that "
-        "column alone.",
+        "Spark reads a whole topic, all columns, into its `noop` sink. Tuned means `max.partition.fetch.bytes` 8 MB, "
+        "`fetch.max.bytes` 100 MB, `max.poll.records` 5000 and `receive.buffer.bytes` 1 MB. With `path` Spark reads "
+        "sealed segments from the broker's files; they held {sealed} of the bytes. `columns=value` reads that column "
+        "alone.",
     ),
     Theme(
         "Batch write",
         {**_TUNED, "exactly-once": "Penstock, exactly once"},
         (Row("write-100", "100 B", (Bar(1.0),), _FROM_THE_JVM), Row("write-1k", "1 KB", (Bar(1.0),), _FROM_THE_JVM)),
-        "Rows with keys, in Spark's memory before the clock starts, into a new topic. Penstock's first column and both "
-        "of the connector's are at least once; exactly once is all rows or none, in one transaction. Tuned are "
-        "`batch.size` 1 MB and `linger.ms` 20.",
+        "Spark writes rows with keys, which are in its memory before the clock starts, into a new topic. Penstock's "
+        "first column and both of the connector's are at least once; exactly once is all rows or none, in one "
+        "transaction. Tuned means `batch.size` 1 MB and `linger.ms` 20.",
     ),
     Theme(
         "Stream from a topic to Parquet",
@@ -81,13 +81,13 @@ THEMES = (
         "Stream from a topic to a topic",
         {"penstock": "Penstock, exactly once", "connector": "connector, at least once"},
         (Row("copy", "100 B"),),
-        "The same, into a new topic. The two do not promise the same; for information.",
+        "The same, into a new topic. The two do not make the same promise; the figures are for information.",
     ),
     Theme(
         "Decoding JSON",
         {"penstock": "Penstock, `value.format=json`", "connector": "connector and `from_json`"},
         (Row("json", "about 100 B, five fields"),),
-        f"{JSON_LOAD.records:,} records into `noop`: fields, partition and offset. For information.",
+        f"{JSON_LOAD.records:,} records into `noop`: fields, partition and offset. The figures are for information.",
     ),
 )
 ROWS = [row for theme in THEMES for row in theme.rows]
@@ -168,10 +168,10 @@ def page(result: Result) -> str:
     sizes = " and ".join(f"{load.records:,} records of {load.record_bytes:,} bytes ({load.title})" for load in LOADS)
     return f"""# Benchmarks of the Spark source
 
-`format("penstock")` beside Spark's own Kafka connector, in one Spark session, on one Penstock broker with its default
-settings (it syncs before it acknowledges), {len(result["rounds"])} rounds of both in turn. Broker and Spark share the
-machine. Figures are medians over the rounds with their range; a ratio is the median of the rounds' own ratios, Penstock
-over the connector. [spark.md](spark.md) is the guide.
+This page compares `format("penstock")` with Spark's own Kafka connector, in one Spark session, on one Penstock broker
+with its default settings (it syncs before it acknowledges), in {len(result["rounds"])} rounds of both in turn. Broker
+and Spark share the machine. Figures are medians over the rounds with their range; a ratio is the median of the rounds'
+own ratios, Penstock over the connector. [spark.md](spark.md) is the guide.
 
 ```
 {result["command"]}
@@ -181,13 +181,14 @@ over the connector. [spark.md](spark.md) is the guide.
   letters, no keys, not compressed, written once by Kafka's producer performance tool with its default batches. A
   thousand rows of 1 KB are a megabyte.
 - Every query is timed as a whole, planning and commit included, after one run of each that does not count. The order
-  turns with the rounds. What has no bar is measured in every third round.
-- Outside of the timing, every reader's rows are counted, with their bytes, their places (partition and offset) and the
-  sum of their values' CRC-32: all must be equal. What was written is read back by the connector and compared in
-  the same way. A row lost, doubled or changed ends the run.
-- CPU is user and system time: Spark's of the driver, the JVM and Python's workers (looked at five times a second, as
-  Spark does not keep the time of workers that end); the broker's of its process.
-- Penstock reads committed records only, the connector by its default all.
+  changes from round to round. A bar is a limit that we have set ourselves; rows without a bar are measured in every
+  third round.
+- Outside of the timing, the rows of every reader are compared: their number, their bytes, their positions (partition
+  and offset) and the sum of their values' CRC-32 must be equal. The connector reads back what was written, which is
+  compared in the same way. A row that is lost, doubled or changed ends the run.
+- CPU is user and system time: for Spark of the driver, the JVM and Python's workers (read five times a second, because
+  Spark does not keep the time of workers that end); for the broker of its process.
+- Penstock reads committed records only; the connector reads all, which is its default.
 
 {tables(result)}
 
