@@ -25,31 +25,32 @@ PAGE = ROOT / "docs" / "reliability-matrix.md"
 _HEAD = """\
 # The fault matrix
 
-Three machines made of network namespaces, an etcd member and a broker on each, clients on a fourth. Every cell starts
-such a cluster, writes to it (an idempotent `acks=all` producer of librdkafka for each partition; in `-java` cells also
-Kafka's own VerifiableProducer; in `-transactions` cells also exactly-once copying by groups of both protocols), reads
-all the while, does something to it at a moment a seed chooses, heals it, waits until every replica is in sync, reads
-everything and judges:
+The matrix runs clusters of three machines, which are network namespaces with an etcd member and a broker on each, and
+clients on a fourth. A cell is one fault with one kind of load. Every cell starts such a cluster, and writes to it and
+reads from it all the time. A cell injects its fault at a moment that a seed chooses, heals it, waits until every
+replica is in sync, reads everything and checks:
 
-- nothing acknowledged is lost, twice, moved, or out of order; nothing a reader was given has vanished;
-- the broker that acknowledged a record led in the epoch that wrote it (the load writes to every broker directly all
-  the time, also to one that leads no more), and no epoch had two leaders;
-- all replicas hold the same bytes in the end, read from their files;
-- no broker ended but those that the fault ends, and where it ends one (a sync that fails), it did end;
-- where writes are promised to go on during the fault, they did: *goes on* says for which partitions, and the *longest
-  gap* is the longest time one of them was without an acknowledgement, detection of the fault included. Where nothing
-  is promised it is that of any partition until all were written to again. The *gap after* is counted from the healing.
-  Where too few replicas are left, nothing was acknowledged.
+- No acknowledged record is lost, doubled, moved or out of order; no record that a reader got has vanished.
+- The broker that acknowledged a record led in the epoch that wrote it, and no epoch had two leaders. (The load writes
+  to every broker directly all the time, also to one that leads no more.)
+- In the end all replicas hold the same bytes, read from their files.
+- Only those brokers ended that the fault ends; and if it should end one (a sync that fails), it did.
+- Writes went on during the fault wherever that is promised. *goes on* says for which partitions, and the *longest
+  gap* is the longest time one of them was without an acknowledgement, detection of the fault included. If nothing is
+  promised, it is that of any partition until all were written to again. The *gap after* counts from the healing.
+- If too few replicas were left, nothing was acknowledged.
 
-Producers wait 5 s for an answer of a broker that is silent; where a cell says how long a cluster takes to go on without
-such a broker (`stop-cont-leader`, `-20s`, `-controller`, `leader-machine-lost`), 2 s. `-defaults` cells have clients as
-well for which nothing is set but idempotence, and no error may reach those.
+The load is an idempotent `acks=all` producer of librdkafka for each partition. `-java` cells also run Kafka's own
+VerifiableProducer, and `-transactions` cells exactly-once copying by groups of both protocols. Producers wait 5 s for
+an answer of a silent broker, or 2 s in cells that show how long a cluster takes to go on without such a broker
+(`stop-cont-leader`, `-20s`, `-controller`, `leader-machine-lost`). `-defaults` cells also have clients with default
+settings except for idempotence, and those may see no error.
 
-`make chaos` runs it, `python -m tests.matrix --cells NAME --seed N` one cell of it again. This page is made from the
-figures of such runs (`python -m tests.matrix --report`). The machine had two cores for three brokers, three etcd
-members, all clients and other work beside it, so gaps are upper bounds rather than a measurement of fail-over
-([benchmarks-cluster.md](benchmarks-cluster.md) has those). All brokers share one disk and one kernel: that faults of
-different machines are independent is what it cannot show. etcd's own disks are never cut.
+`make chaos` runs the matrix, and `python -m tests.matrix --cells NAME --seed N` runs one cell again. This page is made
+from the figures of such runs (`python -m tests.matrix --report`). The machine had two cores for three brokers, three
+etcd members, all clients and other work, so the gaps are upper bounds rather than a measurement of fail-over
+([benchmarks-cluster.md](benchmarks-cluster.md) has that). All brokers share one disk and one kernel, so the matrix
+cannot show that faults of different machines are independent. It never cuts the power of etcd's own disks.
 """
 _GOES_ON = {"all": "everything", "others": "what others lead", "none": "not promised", "refused": "nothing may"}
 
@@ -135,7 +136,7 @@ def _summary(every: dict[str, list[dict[str, Any]]], runs: Sequence[dict[str, An
     return (
         f"\n**{len(every)} of {len(CELLS)} cells run, some more than once ({len(results)} runs); {always} ok in every "
         f"run, {len(every) - always} not. {acked:,} records acknowledged, {lost:,} lost, {twice:,} twice.** "
-        f"Runs of {dates}; {runs[-1]['machine']}. A row has the figures of a cell's last run; its verdict counts all.\n"
+        f"Runs of {dates}; {runs[-1]['machine']}. A row has the figures of a cell's last run, and a verdict on all.\n"
     )
 
 
@@ -162,11 +163,11 @@ def soak_section(run: dict[str, Any]) -> str:
     )
     return (
         f"\n## {run['took_s'] / 60:.0f} minutes with a fault a minute\n"
-        f"`make soak`, {run['date'][:10]}: {run['injected']}, one history for all of them: {run['acked']:,} records "
+        f"`make soak`, {run['date'][:10]}: {run['injected']}, checked as one history: {run['acked']:,} records "
         f"acknowledged, {run['lost']} lost, {run['duplicated']} twice; longest gap {_seconds(run['gap_s'])}. Verdict: "
-        f"{run['verdict']}. One broker is paused and cut off like the others and never ends. Its memory changed by "
-        f"{run['memory_per_hour']:+.1%} an hour, its open files by {run['files_per_hour']:+.1%}, by a straight line "
-        f"after the first quarter; at most 5 % are allowed. On average it had\n\n{heads}{rows}\n"
+        f"{run['verdict']}. One broker, the witness, is paused and cut off like the others, but never ended. Its "
+        f"memory changed by {run['memory_per_hour']:+.1%} an hour and its open files by {run['files_per_hour']:+.1%}, by a "
+        f"straight line after the first quarter; at most 5 % are allowed. Its averages were\n\n{heads}{rows}\n"
         + ("\nWhat was found:\n" + "\n".join(f"- {text}" for text in run["texts"]) + "\n" if run["texts"] else "")
     )
 

@@ -55,7 +55,7 @@ def test_a_start_is_judged_by_its_median(seconds: float, told: str) -> None:
 @pytest.mark.parametrize(("ours", "lost"), [(9.0, True), (10.0, False)])
 def test_a_faster_program_is_a_loss(ours: float, lost: bool) -> None:
     found = result({"penstock": ours, "plain": 10.0}, row="small")
-    told = "- Small micro-batches, 20 rows each: 0.9 x plain program. Not taken" in pipelines_report.losses(found)
+    told = "- Small micro-batches, 20 rows each: 0.9 x plain program. The parts" in pipelines_report.losses(found)
     assert told is lost
 
 
