@@ -49,7 +49,7 @@ def test_a_start_is_judged_by_its_median(seconds: float, told: str) -> None:
     assert f"| {told} |" in pipelines_report.tables(found)
     lost = seconds > 3.0
     assert [row.name for row in pipelines_report.missed(found)] == (["warm-written"] if lost else [])
-    assert ("s, **bar missed**. What comes" in pipelines_report.losses(found)) is lost
+    assert ("s, **bar missed**. After `running`" in pipelines_report.losses(found)) is lost
 
 
 @pytest.mark.parametrize(("ours", "lost"), [(9.0, True), (10.0, False)])
