@@ -166,8 +166,8 @@ def soak_section(run: dict[str, Any]) -> str:
         f"`make soak`, {run['date'][:10]}: {run['injected']}, checked as one history: {run['acked']:,} records "
         f"acknowledged, {run['lost']} lost, {run['duplicated']} twice; longest gap {_seconds(run['gap_s'])}. Verdict: "
         f"{run['verdict']}. One broker, the witness, is paused and cut off like the others, but never ended. Its "
-        f"memory changed by {run['memory_per_hour']:+.1%} an hour and its open files by {run['files_per_hour']:+.1%}, by "
-        f"a straight line after the first quarter; at most 5 % are allowed. Its averages were\n\n{heads}{rows}\n"
+        f"memory changed by {run['memory_per_hour']:+.1%} an hour and its open files by {run['files_per_hour']:+.1%}, "
+        f"by a straight line after the first quarter; at most 5 % are allowed. Its averages were\n\n{heads}{rows}\n"
         + ("\nWhat was found:\n" + "\n".join(f"- {text}" for text in run["texts"]) + "\n" if run["texts"] else "")
     )
 
