@@ -29,8 +29,8 @@ COMMANDS: Final = {
     "cluster",
     cls=LateGroup,
     table=COMMANDS,
-    help="""See how a cluster does, move partitions, take brokers out and in. Any broker can be asked. Whatever moves
-    data shows its plan and asks first; brokers go on with it when the command has ended.""",
+    help="""Show a cluster's state, move partitions, add and remove brokers, through any of its brokers. A command that
+    moves data shows its plan and asks first; the brokers go on with the move when the command has ended.""",
     epilog="""\b
 Every day:
   penstock cluster status --watch

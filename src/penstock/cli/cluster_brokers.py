@@ -72,9 +72,9 @@ def _show_cordon(broker_id: int, was: str, is_: str, output: str) -> None:
 @click.command(
     "drain",
     short_help="Have a broker lead nothing.",
-    help="""Have a broker lead nothing and get nothing new, before work on its machine: others lead what it led, and
-    it stays in sync until it is stopped. Returns when it leads nothing. --undo lets it lead again, and hands back what
-    it should lead.""",
+    help="""Make a broker lead nothing and get no new replicas, before work on its machine: other brokers lead its
+    partitions, and it stays in sync until it is stopped. Returns when it leads nothing. --undo lets it lead again, and
+    gives back the partitions it should lead.""",
     epilog="""\b
 Examples:
   penstock cluster drain 2
@@ -185,8 +185,8 @@ def _alone(broker_id: int, led: Sequence[Partition]) -> CommandError:
     "decommission",
     short_help="Empty a broker and forget it.",
     help="""Take a broker out for good: it is cordoned, everything it holds moves to others (plan first), and when it
-    is stopped the cluster forgets it. One broker at a time. Asking again goes on where it was left, so Ctrl+C does no
-    harm; 'reassign --cancel' and 'uncordon' take it back.""",
+    is stopped the cluster forgets it. One broker at a time. If you call it again, it continues where it was, so Ctrl+C
+    does no harm; 'reassign --cancel' and 'uncordon' undo it.""",
     epilog="""\b
 Examples:
   penstock cluster decommission 4 --dry-run

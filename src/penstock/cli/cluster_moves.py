@@ -44,8 +44,8 @@ topics_option = click.option(
     "reassign",
     cls=WatchCommand,
     short_help="Move partitions, see how far that is, take it back.",
-    help="""Move partitions to other brokers. Replicas that may stay do, so as little as possible is copied; what moves
-    can be written and read all the time, and old replicas go when the new ones are in sync.
+    help="""Move partitions to other brokers. Replicas that can stay do, so as little as possible is copied. Clients can
+    write and read all the time; old replicas are removed when the new ones are in sync.
 
     Shows the plan, asks, and waits. Ctrl+C ends the waiting only: the move goes on.""",
     epilog="""\b
@@ -235,8 +235,8 @@ def balance(by: By, seconds: float, manner: Manner, server: Server) -> int | Non
     help="""Let the preferred broker lead each partition: the first of its replicas. The controller does so by itself
     after a while; this does it now.
 
-    With --unclean it is about partitions that nobody leads because those that hold everything are lost: one of the
-    brokers that are there leads, the most complete one. Records that only the others have are lost.""",
+    With --unclean it gives a leader to partitions that have none because all replicas that hold everything are lost:
+    the most complete replica that is there leads. Records that only the others have are lost.""",
     epilog="""\b
 Examples:
   penstock cluster elect

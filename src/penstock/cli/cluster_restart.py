@@ -36,8 +36,8 @@ _LOOK_EVERY_S: Final = 0.5
     short_help="Restart one broker after the other.",
     help="""Restart brokers one after the other, for new settings or a new version. Before each: the cluster is healthy
     ('check'), and every partition goes on without it. Then the command runs. After each: the broker was away and is
-    back, everything is in sync, and it leads again what it should. The first thing that goes wrong ends it, with what
-    is left to do.
+    back, everything is in sync, and it leads again what it should. The first failure ends it, and it says what is left
+    to do.
 
     In COMMAND, {id}, {host}, {port} and {rack} stand for the broker's own. It runs here, without a shell; what it
     prints goes to standard error. It may take as long as --gate says.""",

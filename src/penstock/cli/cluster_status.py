@@ -85,10 +85,10 @@ def topics(troubled: bool, interval_s: float | None, output: str, server: Server
     short_help="Exit 0 if the cluster is healthy, 1 if not.",
     help="""Say whether the cluster is healthy: every broker that holds something is there and answers, every partition
     has its leader and all its replicas in sync, there is a controller, and the metadata store answers. Moves, cordons
-    and drained brokers are no harm; one that is down and holds nothing is only told of.
+    and drained brokers do not count; a broker that is down and holds nothing is only mentioned.
 
-    The exit code is 0 if it is, 1 if not, 3 if no broker answers. It is the gate for scripts and probes, and the one
-    that 'restart' goes by.""",
+    The exit code is 0 if it is, 1 if not, 3 if no broker answers. Use it in scripts and probes; 'restart' uses it,
+    too.""",
     epilog="""\b
 Examples:
   penstock cluster check
@@ -102,7 +102,7 @@ Examples:
     metavar="SECONDS",
     type=click.FloatRange(0, 86_400),
     default=0.0,
-    help="Wait so long for it to become healthy.",
+    help="Wait this long for it to become healthy.",
 )
 @click.option(
     "--stopping",

@@ -25,7 +25,7 @@ def command() -> None:
     help="""Check a settings file together with the environment, as 'penstock serve' would read them.
 
     FILE is a YAML file (default: $PENSTOCK_CONFIG, or none). All problems are listed, not only the first. The exit
-    code is 0 when a broker would accept the settings, 2 when not. Whether ports are free is not looked at.""",
+    code is 0 when a broker would accept the settings, 2 when not. It does not check whether ports are free.""",
     epilog="""\b
 Examples:
   penstock config check penstock.yaml
@@ -95,7 +95,7 @@ def _directory_problems(given: Mapping[str, Given]) -> list[str]:
 
 @command.command(
     "show",
-    help="""Show the settings a broker would start with, and where each of them was said.
+    help="""Show the settings a broker would start with, and where each of them is set.
 
     The order is: default, file, environment, flag; the last one wins.""",
     epilog="""\b

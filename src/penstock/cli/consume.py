@@ -42,10 +42,10 @@ _HELP = """Read records of one topic or several, from the start to where they en
 
 On a terminal each record is a line with its time, partition, offset, key and headers; into a pipe go the values alone,
 as 'cat' would print them, unless --show or -o asks for more. What a terminal gets is escaped, so that no record can
-drive it; pipes and -o raw get the bytes as they are.
+send it commands; pipes and -o raw get the bytes as they are.
 
-No group is joined and nothing is committed: reading changes nothing. A topic that does not exist is not created. The
-order is each partition's own; between partitions there is none.
+The command joins no group and commits nothing: reading changes nothing, and creates no topic. Records of one partition
+come in order; between partitions there is no order.
 """
 
 _EPILOG = """\

@@ -235,7 +235,7 @@ def _plan(
 
 @command.command(
     "delete",
-    help="Delete groups without members, with their offsets. Asks first; where nobody can be asked, --yes is needed.",
+    help="Delete groups without members, with their offsets. Asks first; without a terminal it needs --yes.",
     epilog="""\b
 Examples:
   penstock group delete billing
@@ -284,8 +284,8 @@ def _show_done(done: Mapping[str, str], output: str) -> None:
 @command.command(
     "delete-offsets",
     short_help="Forget a group's offsets of a topic.",
-    help="""Delete the offsets that a group has committed for topics it does not read any more. Its members go on; those
-    that read the topic are in the way. Asks first. On a plaintext connection only.""",
+    help="""Delete the offsets that a group has committed for topics it does not read any more. Members of the group may
+    go on, unless they read the topic. Asks first. Works on a plaintext connection only.""",
     epilog="""\b
 Examples:
   penstock group delete-offsets billing --topic old-orders

@@ -239,8 +239,8 @@ def _pairs(settings: Any) -> str | None:
     help="""Check everything in a data directory, or some topics in it, without changing anything.
 
     Every batch is read and compared with its CRC-32C, its card and its neighbours; the metadata store is compared with
-    the directories. Each finding says what the next start does about it, and the way out. Harmless is what a crash or a
-    running broker leaves. The exit code is 0 when there is no damage, 1 when there is.""",
+    the directories. Each finding says what the next start does about it, and what you can do. What a crash or a running
+    broker leaves is marked as harmless. The exit code is 0 when there is no damage, 1 when there is.""",
     epilog="""\b
 Examples:
   penstock log verify
@@ -311,7 +311,7 @@ def _print_finding(finding: "Finding") -> None:
     "repair",
     help="""Mend a data directory whose broker is stopped.
 
-    What a crash leaves is left to the next start, which mends it; only damage is touched. Nothing is deleted: bytes
+    It changes only damage; the next start mends what a crash leaves. Nothing is deleted: bytes
     that are taken out stay beside their file as *.damaged-N. Batches that still check stay at their offsets; offsets
     that are lost are named, hold no records from then on, and consumers go on behind them. Lost metadata
     is rebuilt from the partitions' own files. Without a terminal and without --yes, the plan is shown and nothing is
@@ -364,10 +364,10 @@ def repair(
     "accept",
     help="""Go on with partitions that end before what was durable once, with the broker stopped.
 
-    A start keeps such a partition offline: it was put back from an old copy, or the newest of it is lost. Accepting
+    A start keeps such a partition offline: it was restored from an old copy, or its newest part is lost. Accepting
     it means that offsets behind its end, which had records before, are given to other records; 'penstock log repair'
     leaves them empty instead, so that no consumer takes one for the other. Nothing is removed. Without a terminal and
-    without --yes, it is shown what would be accepted. The exit code is 0 when no such partition is left.""",
+    without --yes, it only shows what would be accepted. The exit code is 0 when no such partition is left.""",
     epilog="""\b
 Examples:
   penstock log accept

@@ -18,7 +18,7 @@ COMMANDS: Final = {
     "stop": (_BACKGROUND, "end a pipeline in the background"),
     "logs": (_BACKGROUND, "show what happened to a pipeline"),
     "backfill": ("penstock.cli.pipeline_backfill", "run older rows of a topic through a pipeline"),
-    "reset": (_BACKGROUND, "have a pipeline begin anew"),
+    "reset": (_BACKGROUND, "make a pipeline begin anew"),
 }
 
 

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 @click.command(
     "backfill",
     short_help="Run older rows of a topic through a pipeline.",
-    help="""Run older rows of a pipeline's topic through its steps into its sinks, while the pipeline itself runs on, or
-    rests.
+    help="""Run older rows of a pipeline's topic through its steps into its sinks, while the pipeline itself runs or is
+    stopped.
 
     Rows that the pipeline reads itself (from where it began) and those of other backfills are left out: nothing is
-    written twice, nothing between is forgotten. Which offsets are meant is settled once: a backfill that was
-    interrupted goes on when it is asked for again with the same times. Times are those of the records.
+    written twice, nothing between is forgotten. The offsets are fixed once: to continue a backfill that was
+    interrupted, call it again with the same times. Times are those of the records.
 
-    A pipeline with state (windows, joins, duplicates) has no backfill: reset it, and start it with an earlier
+    A pipeline with state (windows, joins, duplicates) cannot have a backfill: reset it, and start it with an earlier
     'from'.""",
     epilog="""\b
 Examples:
@@ -40,7 +40,7 @@ Examples:
 @click.option("--from", "from_ms", type=Moment(), required=True, help="The first moment: 2026-11-15, 90m or 7d (ago).")
 @click.option("--to", "to_ms", type=Moment(), help="The moment before which it ends (default: now).")
 @click.option("--again", is_flag=True, help="Also what was read before.")
-@click.option("--plan", "planning", is_flag=True, help="Settle and show which offsets it is; run nothing.")
+@click.option("--plan", "planning", is_flag=True, help="Fix and show the offsets; run nothing.")
 @click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Spark's master.")
 @click.option("--conf", "settings", metavar="KEY=VALUE", multiple=True, help="A Spark setting; may be repeated.")
 @home_option

@@ -189,8 +189,8 @@ def _print_text(path: Path, count: int, follow: bool) -> None:
 
 @click.command(
     "reset",
-    short_help="Have a pipeline begin anew.",
-    help="""Have a pipeline begin anew: its checkpoint, what its sinks keep here, its identity and its counts are moved
+    short_help="Make a pipeline begin anew.",
+    help="""Make a pipeline begin anew: its checkpoint, what its sinks keep here, its identity and its counts are moved
     to previous-N in its directory. Nothing is deleted.
 
     The next start reads the sources from where their 'from' says, and the rows it writes are new to the sinks: those

@@ -30,7 +30,7 @@ _PIPED_WIDTH: Final = 120
     help="""Draw a pipeline: sources, steps, sinks and dead letters, with rates, lag and failures if it has run. As
     text, or with --svg as a picture for browsers and documents.
 
-    FILE is the pipeline's file; the NAME of one that has run does as well.""",
+    FILE is the pipeline's file, or the NAME of one that has run.""",
     epilog="""\b
 Examples:
   penstock pipeline graph revenue.yaml

@@ -71,8 +71,8 @@ def new(file: str | None, kind: str | None) -> None:
     help="""Find what is wrong with a pipeline's file before it runs: keys and values, topics, files and functions that
     are not there, sinks that do not answer, columns and queries that Spark does not understand.
 
-    All of it at once, a line each: FILE:LINE: what is the matter. Nothing is changed: no topic or table is made. The
-    exit code is 1 when something was found, 2 when FILE cannot be read or only packages are missing.""",
+    It reports everything at once, a line each: FILE:LINE: what is wrong. It changes nothing: it makes no topic and no
+    table. The exit code is 1 when something was found, 2 when FILE cannot be read or only packages are missing.""",
     epilog="""\b
 Examples:
   penstock pipeline check revenue.yaml
@@ -174,8 +174,8 @@ def open_spark(master: str, spec: "Spec", conf: Mapping[str, str]) -> "Iterator[
     "run",
     help="""Run a pipeline here, until Ctrl+C, or with --once until all that there is now is written.
 
-    Ctrl+C and SIGTERM end it after the micro-batch at work; a second one ends it at once, and the next run repeats that
-    micro-batch, which no sink takes twice. The exit code is 0 when it was finished or stopped, 1 when it failed, 2
+    Ctrl+C and SIGTERM end it after the current micro-batch; a second one ends it at once, and the next run repeats that
+    micro-batch, which no sink writes twice. The exit code is 0 when it was finished or stopped, 1 when it failed, 2
     when the pipeline's file or an option is wrong, or something is not installed.
 
     What was read and written is kept between runs in a home (--home). One process at a time runs a pipeline.""",

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     help="""Run a pipeline in the background, from its file, and return when it runs.
 
     One driver process runs all pipelines of this home in one Spark session; the first start begins it, which takes some
-    seconds. It ends by itself when nothing has run for ten minutes. If it dies, 'start' of any pipeline begins a new
-    one, and that takes up all pipelines that were running; each goes on behind its last micro-batch.
+    seconds. It ends by itself when nothing has run for ten minutes. If it dies, 'start' of any pipeline starts a new
+    one, which continues all pipelines that were running, each after its last micro-batch.
 
     A pipeline that failed stays so until you start it again. To take up a changed file, stop the pipeline first.""",
     epilog="""\b
@@ -54,7 +54,7 @@ Examples:
     metavar="HOST:PORT",
     help="Where a driver that is begun now answers /health and /metrics (default: 127.0.0.1 and a free port).",
 )
-@click.option("--no-wait", is_flag=True, help="Return at once; 'status' tells what became of it.")
+@click.option("--no-wait", is_flag=True, help="Return at once; 'status' shows how it goes.")
 @timeout_option
 @home_option
 @output_option

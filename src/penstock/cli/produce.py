@@ -23,10 +23,10 @@ _LIST_AT_MOST = 12
 
 _HELP = """Write records to a topic: one for each line of standard input, or of FILEs ('-' is standard input).
 
-Bytes go as they are; they need not be UTF-8. Empty lines are empty records, and a last line needs no end. The topic
-is created if the server allows that.
+Bytes go as they are; they need not be UTF-8. Empty lines are empty records, and a last line needs no end. If the topic
+does not exist, the server creates it, if it is set up to.
 
-Every delivery is checked. The first that fails ends the command: the error names file and line, and says how many
+The command checks every delivery. The first failure ends it: the error names file and line, and says how many
 records were delivered. Ctrl+C sends what was read so far, then ends with 130.
 """
 
@@ -46,7 +46,7 @@ JSON lines (--json), one object a line:
 Only value is required. A value that is no string is stored as compact JSON;
 null is a tombstone. key_base64 and value_base64 carry bytes that are no text.
 headers may also be a list of {"name": ..., "value": ...}, so that a name can
-repeat. offset and time are read past; so is topic, without --route.
+repeat. offset and time are ignored; so is topic, without --route.
 """
 
 
@@ -59,7 +59,7 @@ repeat. offset and time are read past; so is topic, without --route.
     "-D", "--delimiter", type=BytesWord(), default="\\n", show_default=True, metavar="TEXT", help="What ends a record."
 )
 @click.option("--crlf", is_flag=True, help="Take a carriage return before the end of a line for a part of the end.")
-@click.option("-K", "--key-separator", type=BytesWord(), metavar="TEXT", help="What is before it is the key.")
+@click.option("-K", "--key-separator", type=BytesWord(), metavar="TEXT", help="What separates key and value.")
 @click.option("-k", "--key", metavar="KEY", help="The key of all records.")
 @click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header for all records.")
 @click.option("-p", "--partition", type=click.IntRange(0), metavar="N", help="The partition of all records.")

@@ -79,7 +79,7 @@ def _format_settings() -> str:
 @click.option("--advertise", metavar="HOST:PORT", help="The Kafka address clients are told to use.")
 @click.option("--node-id", metavar="N", help="This broker's id (default: 1).")
 @click.option("--cluster", metavar="STORE", help="Join a cluster: etcd://H:P,H:P or 'embedded' (default: on its own).")
-@click.option("--cluster-secret-file", metavar="FILE", help="What brokers prove themselves by to each other.")
+@click.option("--cluster-secret-file", metavar="FILE", help="The secret that all brokers of the cluster share.")
 @click.option("--internal", metavar="HOST:PORT", help="Listen for the cluster's brokers (default: 127.0.0.1:9094).")
 @click.option("--rack", metavar="NAME", help="The rack or zone this broker is in.")
 @click.option("--insecure", is_flag=True, help="Allow listeners beyond loopback, open to anyone.")

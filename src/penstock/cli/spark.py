@@ -13,7 +13,7 @@ from penstock.cli.output import format_bytes, output_option, progress, show
 from penstock.extras import DISTRIBUTION, install_line
 
 
-@click.group("spark", help="Check what Spark needs on this machine, and have it start faster.")
+@click.group("spark", help="Check what Spark needs on this machine, and make it start faster.")
 def command() -> None:
     pass
 
@@ -81,7 +81,7 @@ class Finding(NamedTuple):
     "check",
     help="""Check what Spark needs on this machine: Java, pyspark, Penstock's source, a warm start.
 
-    One line each, with the way out where something is missing. The exit code is 0 when Spark can run, else 1.""",
+    One line each, with what to do if something is missing. The exit code is 0 when Spark can run, else 1.""",
     epilog="""\b
 Examples:
   penstock spark check

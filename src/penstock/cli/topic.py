@@ -50,7 +50,7 @@ def command() -> None:
 
 @command.command(
     "create",
-    help="Create topics. What is not said is as the server has it by default.",
+    help="Create topics. For what you do not name, the server's defaults apply.",
     epilog="""\b
 Examples:
   penstock topic create orders payments
@@ -256,7 +256,7 @@ def alter(
 
 @command.command(
     "delete",
-    help="Delete topics and all their records. Asks first; where nobody can be asked, --yes is needed.",
+    help="Delete topics and all their records. Asks first; without a terminal it needs --yes.",
     epilog="""\b
 Examples:
   penstock topic delete orders

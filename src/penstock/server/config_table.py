@@ -247,7 +247,7 @@ SETTINGS: tuple[Setting, ...] = (
         "storage.compaction_bytes_per_second",
         _whole(64 * 1024, 1 << 40),
         "a whole number of bytes from 65536",
-        "how much compaction may read and write, together",
+        "how much compaction may read and write in a second, together",
     ),
     Setting(
         "storage.scrub_hours",
@@ -259,7 +259,7 @@ SETTINGS: tuple[Setting, ...] = (
         "storage.scrub_bytes_per_second",
         _whole(64 * 1024, 1 << 40),
         "a whole number of bytes from 65536",
-        "how much reading segments again may read",
+        "how much of them is read again in a second at most",
     ),
     Setting(
         "groups.initial_rebalance_delay_ms",
