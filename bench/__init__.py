@@ -5,6 +5,7 @@ Owns: the load, the measuring and the report. Never imports `penstock`: a broker
 `penstock.spark` and `penstock.pipelines` as a user's program does.)
 
 run.py         the command: rounds, brokers, where the results go
+ab.py          the other command: one commit beside another, or beside Kafka; trees.py makes commits ready to run
 groups.py      what a run consists of
 cells.py       the matrix: loads and rates, each with its bars and the reasons for its losses
 rows.py        a line of the report and its bars
@@ -24,7 +25,7 @@ opening.py     many partitions: create, open after a stop and after a kill
 metering.py    what metrics cost; unmetered.py is Penstock without them
 subject.py     a broker under measurement: start, kill, topics, CPU, memory
 native.py      compiles load.c, transact.c and floor.c on the spot and runs them
-load.c         produce, consume and latency through librdkafka
+load.c         produce, consume and latency through librdkafka, with its codecs
 floor.c        the same bytes without a broker: receive, write, send back
 jvm.py         the Java clients as loads; Consume.java reads a topic and checks it
 machine.py     facts about the machine and the versions

@@ -28,7 +28,10 @@ Reasons = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One topic written and read as fast as it goes; `bars` and `reasons` are by figure: produce, consume, cpu."""
+    """One topic written and read as fast as it goes; `bars` and `reasons` are by figure: produce, consume, cpu.
+
+    With a `codec` librdkafka compresses, and values are text; megabytes are counted before that.
+    """
 
     name: str
     client: Literal["librdkafka", "java"]
@@ -38,6 +41,7 @@ class Cell:
     durability: Durability
     megabytes: int
     keyed: bool = False
+    codec: str = ""
     bars: Bars = field(default_factory=dict)
     reasons: Reasons = field(default_factory=dict)
 
@@ -54,8 +58,9 @@ class Cell:
         spread = f"{self.partitions:,} partition{'s' if self.partitions > 1 else ''}"
         size = "1 KB" if self.record_bytes == 1024 else f"{self.record_bytes} B"
         keys = ", by key" if self.keyed else ""
+        codec = f", {self.codec}" if self.codec else ""
         client = ", Java" if self.client == "java" else ""
-        return f"{size}, {spread}{keys}, acks={self.acks}, {self.durability}{client}"
+        return f"{size}, {spread}{keys}, acks={self.acks}, {self.durability}{codec}{client}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 /* Loads a Kafka broker through librdkafka and prints what it measured as one line of JSON.
  *
- *   load produce BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE ACKS [keyed] [time=MS]
+ *   load produce BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE ACKS [keyed] [time=MS] [codec=NAME] [text]
  *   load consume BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE [keyed] [skip=N]
  *   load latency BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE ACKS RATE [samples=FILE]
  *   load passage BOOTSTRAP TOPIC PARTITIONS RECORDS SIZE ACKS RATE
@@ -8,6 +8,8 @@
  * `consume` checks that every record comes back once and every partition in order: a figure for records that were
  * lost or doubled is worth nothing. Records go round the partitions, with their number within the partition as key;
  * with `keyed` the key is the record's number and the client's partitioner chooses. `time` is the records' timestamp.
+ * `codec` is librdkafka's compression.type. Values are one block of random bytes, which no codec makes smaller; with
+ * `text` they are many different JSON objects, which shrink to about a quarter. All sizes count before compression.
  * `skip` begins at an offset, behind what another produce put into each partition.
  * `latency` is from the call of produce to the delivery report, `passage` from the call to the consumer's poll in the
  * same process; both take an open loop of RATE records a second. `samples` gets two int64 a record: sent, took (ns);
@@ -29,6 +31,7 @@
 
 #define TIMEOUT_MS 120000
 #define CONSUME_BATCH 1000
+#define TEXT_BYTES (16 << 20) /* in all values: more than the batches of six partitions, or batches would repeat */
 
 static atomic_long failed;
 static const char *first_failure = "";
@@ -101,14 +104,59 @@ static rd_kafka_topic_t *warm_up(rd_kafka_t *client, const struct place *at) {
   return topic;
 }
 
+/* xorshift */
+static uint64_t next_random(void) {
+  static uint64_t state = 88172645463325252u;
+  state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+  return state;
+}
+
 static char *make_payload(long size) {
   char *payload = malloc((size_t)size);
-  uint64_t state = 88172645463325252u; /* xorshift: bytes that do not compress */
-  for (long i = 0; i < size; i++) {
-    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-    payload[i] = (char)state;
-  }
+  for (long i = 0; i < size; i++)
+    payload[i] = (char)next_random();
   return payload;
+}
+
+/* One JSON object of exactly `size` bytes; a small one is cut off. */
+static void write_text(char *value, size_t size) {
+  static const char *const words[] = {
+      "the",    "order",   "was",      "placed",  "from",   "customer", "item",  "shipped", "to",      "warehouse",
+      "status", "pending", "delivery", "payment", "failed", "retry",    "after", "seconds", "account", "updated",
+      "by",     "service", "request",  "timeout", "while",  "reading",  "page",  "session", "expired", "returned",
+      "stock",  "price",   "changed",  "north",   "for",    "invoice"};
+  const size_t count = sizeof words / sizeof *words;
+  uint64_t id = next_random(), some = next_random();
+  char text[160];
+  size_t at = (size_t)snprintf(text, sizeof text,
+                               "{\"id\":\"%016" PRIx64 "\",\"user\":\"user-%u\",\"amount\":%u.%02u,\"note\":\"", id,
+                               (unsigned)(some % 50000), (unsigned)(some >> 20) % 1000, (unsigned)(some >> 40) % 100);
+  memcpy(value, text, at < size ? at : size);
+  while (at < size) {
+    uint64_t draw = next_random(); /* the smaller of two: words differ in how common they are */
+    size_t one = draw % count, other = (draw >> 32) % count;
+    at += (size_t)snprintf(text, sizeof text, "%s ", words[one < other ? one : other]);
+    size_t length = strlen(text), begin = at - length;
+    memcpy(value + begin, text, at < size ? length : size - begin);
+  }
+  if (size >= 2)
+    memcpy(value + size - 2, "\"}", 2);
+}
+
+/* What is sent, in turn: one value, or many. */
+struct values {
+  char *bytes;
+  long count;
+};
+
+static struct values make_values(long size, int text) {
+  if (!text)
+    return (struct values){make_payload(size), 1};
+  struct values made = {NULL, TEXT_BYTES / size + 1};
+  made.bytes = malloc((size_t)(made.count * size));
+  for (long i = 0; i < made.count; i++)
+    write_text(made.bytes + i * size, (size_t)size);
+  return made;
 }
 
 static void note_failure(const rd_kafka_message_t *message) {
@@ -134,7 +182,7 @@ static void print_rate(int64_t started, long records, long size) {
   printf("{\"seconds\": %.6f, \"records\": %ld, \"bytes\": %ld}\n", seconds, records, records * size);
 }
 
-/* No flag: librdkafka points at the one payload instead of copying it; keys are always copied. */
+/* No flag: librdkafka points at the payload instead of copying it; keys are always copied. */
 static rd_kafka_resp_err_t enqueue(rd_kafka_t *client, rd_kafka_topic_t *topic, int32_t partition, char *payload,
                                    size_t size, int64_t key, int64_t time_ms) {
   if (time_ms)
@@ -144,9 +192,16 @@ static rd_kafka_resp_err_t enqueue(rd_kafka_t *client, rd_kafka_topic_t *topic, 
   return rd_kafka_produce(topic, partition, 0, payload, size, &key, sizeof key, NULL) ? rd_kafka_last_error() : 0;
 }
 
-static void run_produce(const struct place *at, const char *acks, int keyed, int64_t time_ms) {
+struct manner {
+  const char *acks, *codec;
+  int keyed, text;
+  int64_t time_ms;
+};
+
+static void run_produce(const struct place *at, struct manner how) {
   rd_kafka_conf_t *conf = rd_kafka_conf_new();
-  set(conf, "acks", acks);
+  set(conf, "acks", how.acks);
+  set(conf, "compression.type", how.codec ? how.codec : "none");
   set(conf, "linger.ms", "5");
   set(conf, "batch.size", "1000000");
   set(conf, "queue.buffering.max.messages", "500000");
@@ -155,14 +210,15 @@ static void run_produce(const struct place *at, const char *acks, int keyed, int
   rd_kafka_conf_set_dr_msg_cb(conf, on_error_report);
   rd_kafka_t *client = open_client(RD_KAFKA_PRODUCER, conf, at->bootstrap);
   rd_kafka_topic_t *topic = warm_up(client, at);
-  char *payload = make_payload(at->size);
+  struct values values = make_values(at->size, how.text);
 
   int64_t started = now_ns();
   for (long i = 0; i < at->records; i++) {
-    int64_t key = keyed ? i : i / at->partitions;
-    int32_t partition = keyed ? RD_KAFKA_PARTITION_UA : (int32_t)(i % at->partitions);
+    int64_t key = how.keyed ? i : i / at->partitions;
+    int32_t partition = how.keyed ? RD_KAFKA_PARTITION_UA : (int32_t)(i % at->partitions);
+    char *payload = values.bytes + i % values.count * at->size;
     rd_kafka_resp_err_t error;
-    while ((error = enqueue(client, topic, partition, payload, (size_t)at->size, key, time_ms))) {
+    while ((error = enqueue(client, topic, partition, payload, (size_t)at->size, key, how.time_ms))) {
       if (error != RD_KAFKA_RESP_ERR__QUEUE_FULL)
         die("produce: %s", rd_kafka_err2str(error));
       rd_kafka_poll(client, 5);
@@ -172,7 +228,7 @@ static void run_produce(const struct place *at, const char *acks, int keyed, int
   print_rate(started, at->records, at->size);
   rd_kafka_topic_destroy(topic);
   rd_kafka_destroy(client);
-  free(payload);
+  free(values.bytes);
 }
 
 static rd_kafka_t *open_consumer(const struct place *at) {
@@ -451,7 +507,9 @@ int main(int argc, char **argv) {
   struct place at = {argv[2], argv[3], number(argv[4]), number(argv[5]), number(argv[6])};
   if (!strcmp(mode, "produce") && argc >= 8) {
     const char *time_ms = option(argc, argv, 8, "time");
-    run_produce(&at, argv[7], option(argc, argv, 8, "keyed") != NULL, time_ms ? number(time_ms) : 0);
+    struct manner how = {argv[7], option(argc, argv, 8, "codec"), option(argc, argv, 8, "keyed") != NULL,
+                         option(argc, argv, 8, "text") != NULL, time_ms ? number(time_ms) : 0};
+    run_produce(&at, how);
   } else if (!strcmp(mode, "consume")) {
     const char *skip = option(argc, argv, 7, "skip");
     run_consume(&at, option(argc, argv, 7, "keyed") != NULL, skip ? number(skip) : 0);

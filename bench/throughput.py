@@ -66,9 +66,9 @@ def measure_cell(subject: Subject, cell: Cell, share: float) -> dict[str, float]
 def produce(subject: Subject, cell: Cell, topic: str, records: int) -> dict[str, Any]:
     if cell.client == "java":
         return jvm.produce(subject.bootstrap, topic, records, cell.record_bytes, cell.acks)
-    keyed = ["keyed"] if cell.keyed else []
+    options = [*(["keyed"] if cell.keyed else []), *([f"codec={cell.codec}", "text"] if cell.codec else [])]
     place = (subject.bootstrap, topic, cell.partitions, records, cell.record_bytes)
-    return native.run("load", "produce", *place, cell.acks, *keyed)
+    return native.run("load", "produce", *place, cell.acks, *options)
 
 
 def touch(subject: Subject, cell: Cell, topic: str) -> None:

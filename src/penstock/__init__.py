@@ -10,6 +10,7 @@ storage/    logs on disk                        records/    record batches as by
 net/        sockets                             observe/    counters, metrics, logs
 ports/      clock, disk, network as interfaces  testing/    simulated ports, and a broker for tests
 
+compiled.py       the modules that are compiled to C, and whether they are
 errors.py         every error a caller can be told about
 extras.py         optional packages, and how to install them
 nearest.py        the known name that is nearest to an unknown one
