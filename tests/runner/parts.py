@@ -4,8 +4,9 @@ A budget is some twice what the part costs in CPU seconds on two cores of 2024, 
 the clock. A part that costs more fails, for CPU time is nearly the same whoever else is on the machine. One that only
 takes longer is named.
 
-Every test file is in one part of `test`, and in one alone: a part takes a folder, or a folder without the files that
-others take, so that a new file has its place by itself.
+Every test file is in one part of `test`, and in one alone, but for those of compiled modules, which run over both
+forms: a part takes a folder, or a folder without the files that others take, so that a new file has its place by
+itself.
 """
 
 import re
@@ -101,6 +102,12 @@ _UNIT = (
     ),
 )
 _PROPERTIES = (_tests("properties and seeds", "tests/property", budget_s=200),)
+PURE = _tests(
+    *("records in pure Python", "tests/unit/records", "tests/property/test_records.py"),
+    budget_s=100,
+    environment={"PENSTOCK_PURE": "1"},
+)
+"""The same tests over the sources of what is compiled."""
 
 _GROUPS = ("tests/conformance/test_groups.py", "tests/conformance/test_offsets_committed.py")
 _TRANSACTIONS = ("tests/conformance/test_transactions.py",)
@@ -141,7 +148,7 @@ _SPARK_TESTS = (
     _tests("Spark: kills", "tests/chaos_spark", budget_s=400, after=_WARM, environment=_SPARK),
 )
 
-QUICK = (_CHECK, *_UNIT, *_PROPERTIES)
+QUICK = (_CHECK, *_UNIT, *_PROPERTIES, PURE)
 TEST = (
     *QUICK,
     *_CONFORMANCE,
