@@ -25,7 +25,7 @@ from penstock.records.batch import (
     patch_append_time,
 )
 from penstock.records.control import NO_COORDINATOR, Marker, build_marker
-from penstock.records.rewrite import check_records
+from penstock.records.rewrite import check_records, check_uncompressed
 from penstock.storage.log.log import Appended, Log
 from penstock.storage.log.segment import FileSlice
 from penstock.storage.log.transactions import AbortedTransaction
@@ -369,7 +369,7 @@ class Partition:
         if header.record_count > MOST_RECORDS_AT_ONCE:
             return False
         if not codec:
-            check_records(batch, header)
+            check_uncompressed(batch, header)
             return True
         if len(batch) > MOST_BYTES_AT_ONCE:
             return False
