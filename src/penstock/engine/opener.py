@@ -19,7 +19,9 @@ from penstock.records.rewrite import check_records, rewrite
 from penstock.storage.log.log import Appended
 from penstock.tasks import Tasks
 
-MOST_WAITING_BYTES = 64 << 20
+MOST_WAITING_BYTES = 256 << 20
+CROWDED_BYTES = 32 << 20
+"""From here on, who sends more should wait for an answer first."""
 _MOST_REFUSED = 10_000
 
 
@@ -51,8 +53,13 @@ class Opener:
         """By partition and producer id; those without an id are as one."""
         self._refused: OrderedDict[tuple[Partition, int], tuple[int, int]] = OrderedDict()
         """Epoch and first sequence of a producer's batch that was refused: what follows it has to wait for it."""
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
+        """Of batches that wait, or are being opened."""
         self._opening = asyncio.Lock()
+
+    @property
+    def is_crowded(self) -> bool:
+        return self.waiting_bytes > CROWDED_BYTES
 
     def append(
         self,
@@ -74,12 +81,12 @@ class Opener:
         Raises:
             PenstockError: NOT_AVAILABLE when too much waits already.
         """
-        if self._waiting_bytes + len(batch) > MOST_WAITING_BYTES:
+        if self.waiting_bytes + len(batch) > MOST_WAITING_BYTES:
             raise PenstockError(
                 Code.NOT_AVAILABLE,
-                f"{self._waiting_bytes} bytes of batches wait to be opened already; send again later",
+                f"{self.waiting_bytes} bytes of batches wait to be opened already; send again later",
             )
-        self._waiting_bytes += len(batch)
+        self.waiting_bytes += len(batch)
         producer_id = header.producer_id
         queue = self._queues.get((partition, producer_id))
         if queue is None:
@@ -99,7 +106,7 @@ class Opener:
             except PenstockError as error:
                 result = error.kept()
                 self._note_refused(partition, waiting.header)
-            self._waiting_bytes -= len(waiting.batch)
+            self.waiting_bytes -= len(waiting.batch)
             if not queue:  # before anybody is told: what is sent then need not wait
                 del self._queues[partition, producer_id]
                 partition.waiting_producers.discard(producer_id)

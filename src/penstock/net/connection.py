@@ -89,6 +89,13 @@ class Answer:
     def take(self) -> Sequence[Part]:
         return self._parts
 
+    def hold(self) -> None:
+        """Have the connection take no further request until `release`."""
+        self._connection.busy()
+
+    def release(self) -> None:
+        self._connection.free()
+
 
 class Session(Protocol):
     """A protocol's side of a connection."""

@@ -410,7 +410,7 @@ async def test_what_waits_to_be_opened_is_bounded() -> None:
     async with running(machine.broker()) as broker:
         await broker.engine.create_topic("t", 1, {"compression.type": "lz4"})
         batch = batch_of([b"." * (8 << 20)], broker.clock)
-        results = await asyncio.gather(*(opened(broker, batch) for _ in range(9)), return_exceptions=True)
+        results = await asyncio.gather(*(opened(broker, batch) for _ in range(33)), return_exceptions=True)
         refusals = [each for each in results if not isinstance(each, Appended)]
         assert len(refusals) == 2 and all("send again later" in str(each) for each in refusals)
         assert isinstance(await opened(broker, batch), Appended)

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +10,9 @@ import pytest
 from crc32c import crc32c
 from tests.doors.kafka import Client, Door, base_offsets, batch_of, make, produce_values, with_door, with_header
 
+from penstock.engine import opener
 from penstock.protocols.kafka.handlers import produce
+from penstock.records.build import build_batch
 from penstock.records.compression import Codec
 
 GOOD = batch_of(b"one", b"two")
@@ -305,5 +308,62 @@ def test_a_batch_that_claims_two_thousand_million_records_moves_no_offset() -> N
         client = await started(door)
         assert (await client.produce(batch))["error_code"] == INVALID_RECORD
         assert (await client.produce(GOOD))["base_offset"] == 0
+
+    with_door(body)
+
+
+def test_who_sends_faster_than_batches_are_opened_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker stops reading, and nothing is refused."""
+    monkeypatch.setattr(opener, "CROWDED_BYTES", 100_000)
+    batch = batch_of(*(os.urandom(1000) for _ in range(40)), codec=Codec.ZSTD)
+
+    async def body(door: Door) -> None:
+        await door.topic()
+        client = await door.client()
+        request = make("produce", 9, produce_values(batch))
+        most = 0
+        for _ in range(20):
+            client.send(request)
+        for at in range(20):
+            _, answer = await client.receive("produce", 9)
+            row = answer["responses"][0]["partition_responses"][0]
+            assert (row["error_code"], row["base_offset"]) == (0, at * 40)
+            most = max(most, door.engine.opener.waiting_bytes)
+        assert 100_000 - len(batch) < most < 100_000 + 2 * len(batch)
+        assert door.engine.opener.waiting_bytes == 0
+
+    with_door(body)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("size", [10, 40_000])
+def test_a_body_that_is_not_what_the_header_says_is_refused(codec: Codec, size: int) -> None:
+    """On the loop, and in the opener's thread where it is large."""
+    three = build_batch([(None, os.urandom(size), (), 1_700_000_000_000)] * 3, codec=codec)
+    one = with_header(three, record_count=1, last_offset_delta=0)
+    garbage = bytearray(three)
+    garbage[61:] = os.urandom(len(three) - 61)
+
+    async def body(door: Door) -> None:
+        client = await started(door)
+        partition = door.engine.topics.partition("t", 0)
+        for bad in (one, with_header(bytes(garbage))):
+            row = await client.produce(bad)
+            assert row["error_code"] == CORRUPT and row["error_message"]
+            assert partition.opened().end_offset == 0
+        assert (await client.produce(three))["base_offset"] == 0
+        await door.topic("trusting", records_check="none")
+        assert (await client.produce(one, topic="trusting"))["error_code"] == 0
+
+    with_door(body)
+
+
+def test_a_batch_that_opens_to_too_much_is_too_large() -> None:
+    bomb = build_batch([(None, bytes(17 << 20), (), 1_700_000_000_000)], codec=Codec.ZSTD)
+    assert len(bomb) < 16 * 1024
+
+    async def body(door: Door) -> None:
+        client = await started(door)
+        assert (await client.produce(bomb))["error_code"] == TOO_LARGE
 
     with_door(body)

@@ -177,10 +177,13 @@ def handle(
     if acks == 0:
         answer.skip()
     timer: asyncio.TimerHandle | None = None
+    is_held = False
 
     def reply() -> None:
         if timer is not None:
             timer.cancel()
+        if is_held:
+            answer.release()
         if acks and not answer.done:
             body = encode(results, version, context)
             answer.send((encode_response_head(correlation_id, len(body), flexible=version >= FLEXIBLE_FROM) + body,))
@@ -189,6 +192,9 @@ def handle(
     unfinished: dict[tuple[int, int], Opening] = {}
     if openings:
         _append_later(context, request, version, openings, wait, appended, unfinished)
+        if context.engine.opener.is_crowded:
+            is_held = True
+            answer.hold()
     if acks == ACKS_ALL or openings:
         if context.cluster and acks == ACKS_ALL:  # on its own a broker waits for its disk only
             timeout_s = max(request.timeout_ms, 0) / 1000
