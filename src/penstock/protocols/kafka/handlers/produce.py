@@ -180,9 +180,11 @@ def handle(
     is_held = False
 
     def reply() -> None:
+        nonlocal is_held
         if timer is not None:
             timer.cancel()
         if is_held:
+            is_held = False  # a late end of this request must not release the next one's hold
             answer.release()
         if acks and not answer.done:
             body = encode(results, version, context)
