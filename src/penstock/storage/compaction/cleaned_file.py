@@ -12,7 +12,7 @@ from penstock.ports.disk import Disk, File
 from penstock.records.batch import Header
 from penstock.storage.compaction.decided import SeenTransactions
 from penstock.storage.compaction.job import Group, cleaned_names
-from penstock.storage.compaction.pace import Pace
+from penstock.storage.compaction.pace import STEP_BYTES, Pace
 from penstock.storage.compaction.reading import SealedSegment
 from penstock.storage.log import card as cards
 from penstock.storage.log.card import Card
@@ -101,8 +101,11 @@ class CleanedFile:
     def _flush(self) -> None:
         assert self._file is not None
         self._pace.spend(len(self._buffer))
-        self._file.write_at(self._buffer, self._flushed)
-        self._flushed += len(self._buffer)
+        for at in range(0, len(self._buffer), STEP_BYTES):
+            part = self._buffer[at : at + STEP_BYTES]
+            self._file.write_at(part, self._flushed)
+            self._flushed += len(part)
+            self._pace.give_way()
         self.bytes_written += len(self._buffer)
         self._buffer = bytearray()
         if self._flushed - self._synced >= _SYNC_BYTES:

@@ -30,17 +30,19 @@ def clean(
     monotonic: Callable[[], float],
     pause: Callable[[float], None],
     proceed: Callable[[], None] = lambda: None,
+    give_way: Callable[[], None] = lambda: None,
 ) -> Result:
     """Work off a job. What it wrote is durable when it returns; `swap` puts it into place.
 
     Args:
         proceed: called again and again; raises to give up.
+        give_way: see `Pace`.
 
     Raises:
         CompactionError: a segment is damaged, or holds a batch nobody can open.
         OSError: from the disk. In both cases cleaned files may be left behind; the log is untouched.
     """
-    return _Pass(disk, job, Pace(job.bytes_per_second, monotonic, pause, proceed)).run()
+    return _Pass(disk, job, Pace(job.bytes_per_second, monotonic, pause, proceed, give_way)).run()
 
 
 def grouped(sources: Sequence[Source], segment_bytes: int) -> Iterator[list[Source]]:
@@ -65,7 +67,7 @@ class _Pass:
         self._pace = pace
         self._aborted = AbortedTransactions(job.aborted)
         self._latest = OffsetMap(job.max_keys, job.until - job.dirty_from)
-        self._sieve = Sieve(self._latest, job.now_ms, job.delete_retention_ms)
+        self._sieve = Sieve(self._latest, job.now_ms, job.delete_retention_ms, pace.give_way)
         self._seen = SeenTransactions()
         self._last_batches = frozenset(job.last_batches)
         self._map_end = job.until
@@ -122,7 +124,7 @@ class _Pass:
     def _map_batch(self, batch: ReadBatch) -> None:
         header, put = batch.header, self._latest.put
         section = open_section(header, batch.data)
-        for span in spans(section, header.record_count, header.last_offset_delta):
+        for span in spans(section, header.record_count, header.last_offset_delta, self._pace.give_way):
             if span.key is not None:
                 put(span.key, header.base_offset + span.offset_delta)
 
@@ -159,6 +161,7 @@ class _Pass:
             self._records_read += batch.header.record_count
             with _Opening(segment, batch):
                 left = self._left_of(batch)
+            self._pace.give_way()
             if left is None and batch.header.base_offset in self._last_batches:
                 left = emptied(batch.header, batch.data)
             if left is None:

@@ -68,6 +68,7 @@ class SealedSegment:
             batch = window[: header.size]
             if not crc_matches(batch, header):
                 raise self.damaged(position, "a batch does not match its CRC-32C")
+            self._pace.give_way()
             yield ReadBatch(header, batch, position)
             window = window[header.size :]
             position += header.size
@@ -83,13 +84,17 @@ class SealedSegment:
         blocks = -(-max(_WINDOW_BYTES, wanted - len(window)) // block_bytes)
         size = min(blocks * block_bytes, self.source.size - start)
         self._pace.spend(size)
-        data = self.file.read_at(size, start)
-        if len(window) + len(data) < wanted:
-            raise self.damaged(position, "the file ends inside a batch")
-        for at in range(0, len(data), block_bytes):
-            if crc32c(data[at : at + block_bytes]) != self.card.sums[(start + at) // block_bytes]:
-                raise self.damaged(start + at, "a block does not match its checksum")
-        return memoryview(bytes(window) + data)
+        parts = [bytes(window)]
+        for at in range(start, start + size, block_bytes):
+            asked = min(block_bytes, start + size - at)
+            data = self.file.read_at(asked, at)
+            if len(data) < asked and at + len(data) - position < wanted:
+                raise self.damaged(position, "the file ends inside a batch")
+            if crc32c(data) != self.card.sums[at // block_bytes]:
+                raise self.damaged(at, "a block does not match its checksum")
+            parts.append(data)
+            self._pace.give_way()  # the kernel does not take a core away amid a read: a megabyte holds it for too long
+        return memoryview(b"".join(parts))
 
     def _check(self, header: Header, position: int, lowest: int) -> None:
         if header.magic != MAGIC or not HEADER_BYTES <= header.size <= self.source.size - position:

@@ -5,6 +5,7 @@ has not come. The horizon (KIP-534) is set when a pass first keeps a tombstone o
 says that the base timestamp is the time from which they may go, and records count their times from it.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -48,10 +49,11 @@ def horizon_of(header: Header) -> int | None:
 class Sieve:
     """The rules of one pass."""
 
-    def __init__(self, latest: OffsetMap, now_ms: int, delete_retention_ms: int) -> None:
+    def __init__(self, latest: OffsetMap, now_ms: int, delete_retention_ms: int, give_way: Callable[[], None]) -> None:
         self._latest = latest
         self._now_ms = now_ms
         self._new_horizon = now_ms + delete_retention_ms
+        self._give_way = give_way
 
     def sift(self, header: Header, batch: memoryview) -> Sifted | None:
         """What is left of a data batch, None if no record is.
@@ -65,7 +67,7 @@ class Sieve:
         latest, base_offset = self._latest.get, header.base_offset
         tombstones = False
         kept: list[Span] = []
-        for span in spans(section, header.record_count, header.last_offset_delta):
+        for span in spans(section, header.record_count, header.last_offset_delta, self._give_way):
             if span.key is None or latest(span.key) > base_offset + span.offset_delta:
                 continue
             if not span.has_value:
@@ -75,6 +77,7 @@ class Sieve:
             kept.append(span)
         if not kept:
             return None
+        self._give_way()
         if tombstones and horizon is None:
             made = self._with_horizon(header, section, kept)
             if made is not None:

@@ -3,11 +3,12 @@
 `records.record` gives records as values; names of headers that are not UTF-8 do not survive that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from penstock.records.record import MIN_RECORD_BYTES, RecordError
 from penstock.records.varint import decode_varint, decode_varlong
+from penstock.storage.compaction.pace import STEP_RECORDS
 
 
 class Span(NamedTuple):
@@ -23,8 +24,13 @@ class Span(NamedTuple):
     has_value: bool
 
 
-def spans(section: bytes, count: int, last_offset_delta: int) -> Iterator[Span]:
+def spans(
+    section: bytes, count: int, last_offset_delta: int, give_way: Callable[[], None] = lambda: None
+) -> Iterator[Span]:
     """The records of an uncompressed section.
+
+    Args:
+        give_way: called after every few records, see `Pace`.
 
     Raises:
         RecordError: while iterating: the bytes are not `count` records with rising offsets.
@@ -33,7 +39,9 @@ def spans(section: bytes, count: int, last_offset_delta: int) -> Iterator[Span]:
     if not 0 <= count <= end // MIN_RECORD_BYTES:
         raise RecordError(f"{count} records in {end} bytes")
     try:
-        for _ in range(count):
+        for number in range(count):
+            if number % STEP_RECORDS == 0:
+                give_way()
             start = position
             size = section[position]
             if size < 0x80:

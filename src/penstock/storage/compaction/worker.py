@@ -4,12 +4,16 @@
 
 It ends with its parent, by the kernel's hand and by asking: an orphan must not write files that belong to the pass of
 a restarted broker by then. Its priority falls before the imports, which are a tenth of a second of work: a task of the
-idle class gives way at once to whoever wakes up, one that is only nice after a slice of milliseconds. Niceness 19 is
-also the lowest best-effort I/O priority; the idle class of I/O may starve.
+idle class gives way to whoever wakes up, nearly always at once, one that is only nice after a slice of milliseconds.
+Niceness 19 is also the lowest best-effort I/O priority; the idle class of I/O may starve. The imports are interrupted
+to offer the core to others, the passes do it by themselves (`pace`).
 """
 
 import os
+import signal
 import sys
+
+_IMPORT_STEP_S = 0.0002
 
 
 def _step_back() -> None:
@@ -18,11 +22,17 @@ def _step_back() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
+def _give_way_every(seconds: float) -> None:
+    """From now on and again and again; 0 ends it."""
+    signal.signal(signal.SIGALRM, lambda *_: os.sched_yield())
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
+
+
 if __name__ == "__main__":
     _step_back()
+    _give_way_every(_IMPORT_STEP_S)
 
 import ctypes  # noqa: E402 - see above
-import signal  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 
@@ -37,6 +47,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     parent = int(sys.argv[1])
+    _give_way_every(0)
     _die_with_parent()
 
     def proceed() -> None:
@@ -52,7 +63,7 @@ def main() -> None:
 def _answer(job: Job, proceed: Callable[[], None]) -> dict[str, object]:
     disk = LocalDisk()
     try:
-        result = clean(disk, job, monotonic=time.monotonic, pause=time.sleep, proceed=proceed)
+        result = clean(disk, job, monotonic=time.monotonic, pause=time.sleep, proceed=proceed, give_way=os.sched_yield)
     except CompactionError as error:
         return {"given_up": str(error)}
     except OSError as error:

@@ -14,6 +14,7 @@ import pytest
 from tests.simulated_broker import virtual
 from tests.unit.storage.compaction.sealed_log import SealedLog, load, save
 
+from penstock.storage.compaction import worker as compaction_worker
 from penstock.storage.compaction.job import CompactionError
 from penstock.storage.compaction.process import CompactionProcess, InlineCompaction
 from penstock.storage.compaction.swap import finish_swap, prepare_swap
@@ -87,6 +88,18 @@ async def test_a_process_does_what_is_done_inline(log: SealedLog, process: Compa
     finish_swap(log.disk, log.directory)
     log.take(result)
     assert [row[0] for row in log.rows()] == list(range(33, 40))
+
+
+def test_the_worker_yields_its_core_during_a_pass(log: SealedLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    yields = 0
+
+    def sched_yield() -> None:
+        nonlocal yields
+        yields += 1
+
+    monkeypatch.setattr(os, "sched_yield", sched_yield)
+    assert "result" in compaction_worker._answer(log.job(), lambda: None)
+    assert yields > 2 * 40  # every batch is opened twice
 
 
 async def test_one_process_works_off_many_jobs_and_rests_then(log: SealedLog) -> None:
