@@ -38,5 +38,7 @@ pipelines.py   pipelines beside programs without them; pipelines_queries.py has 
                pipelines_driver.py the background driver, pipelines_report.py makes the page
 cluster.py     three brokers beside three of Kafka; cluster_subject.py starts them, cluster_throughput.py and
                cluster_gaps.py measure (cluster_acks.py: when acks came), cluster_report.py makes the page
+compaction_waits.py
+               what slow requests wait for beside compaction, by a trace of the scheduler that scheduling.py reads
 sync_rounds.py what a sync round costs, for docs/adr/0003-sync-rounds.md
 """

@@ -52,6 +52,10 @@ class Running:
         self._command = [*prefix, str(program(name)), *map(str, arguments)]
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def finish(self) -> dict[str, Any]:
         """Wait for its end and return the JSON it printed.
 
