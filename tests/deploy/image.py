@@ -80,6 +80,7 @@ def install(directory: Path) -> Path:
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     where = run(python, "-c", "import penstock; print(penstock.__file__)").stdout
     assert where.startswith(str(packages)), where
+    assert "records: compiled" in run(home / "bin" / "penstock", "version").stdout
     return home / "bin"
 
 
