@@ -1,6 +1,7 @@
 """The Dockerfile passes its linter and says what a broker needs of a container."""
 
 import fnmatch
+import re
 
 from penstock import __version__
 
@@ -18,7 +19,9 @@ def test_the_broker_itself_is_process_one_and_not_root() -> None:
     assert [*image.entry_point, *image.command] == ["penstock", "serve"]
     assert image.user == f"{USER}:{USER}"
     assert image.volumes == [image.environment["PENSTOCK_DATA_DIR"]]
-    assert all(stage.startswith("python:${PYTHON}") for stage in image.stages)
+    assert image.stages == ["python:${BUILD_PYTHON} AS build", "python:${PYTHON}"]
+    pythons = dict(re.findall(r"^ARG (\w*PYTHON)=(\S+)$", DOCKERFILE.read_text(), flags=re.MULTILINE))
+    assert pythons["BUILD_PYTHON"] == pythons["PYTHON"].replace("-slim", ""), "what is compiled is for one version"
     assert f"ARG VERSION={__version__}" in DOCKERFILE.read_text()
 
 
