@@ -1,12 +1,14 @@
-"""Turns for slow work: one step in each turn of the loop, in the order of asking."""
+"""Turns for slow work: one step, then turns of the loop for others, in the order of asking."""
 
 import asyncio
+from itertools import pairwise
 
-from penstock.turns import Turns
+from penstock.turns import FREE_TURNS, Turns
 
 
-async def test_one_step_in_each_turn_of_the_loop() -> None:
-    turns, steps, rounds = Turns(), [], 0
+async def test_between_two_steps_the_loop_comes_round_for_others() -> None:
+    turns, rounds = Turns(), 0
+    steps: list[tuple[str, int]] = []
 
     async def work(name: str) -> None:
         for _ in range(3):
@@ -19,14 +21,15 @@ async def test_one_step_in_each_turn_of_the_loop() -> None:
         await asyncio.sleep(0)
     assert {name for name, _ in steps[:4]} == set("abc")  # nobody has a third step before all had one
     assert len(steps) == 9
-    assert len({turn for _, turn in steps}) == len(steps)
+    assert all(later - turn > FREE_TURNS for (_, turn), (_, later) in pairwise(steps))
 
 
 async def test_who_comes_alone_does_not_wait() -> None:
     turns = Turns()
     assert turns.take()
-    assert not turns.take()
-    await asyncio.sleep(0)
+    for _ in range(FREE_TURNS + 1):
+        assert not turns.take()
+        await asyncio.sleep(0)
     assert turns.take()
 
 

@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 from tests.doors.kafka import Door, with_door
 
+from penstock.ports.disk import Space
 from penstock.protocols.kafka import long_answer
 from penstock.protocols.kafka.handlers import Api, Context
 from penstock.protocols.kafka.long_answer import LongAnswer
@@ -50,6 +51,10 @@ REQUESTS: dict[str, tuple[int, dict[str, Any]]] = {
         },
     ),
     "metadata": (12, {"topics": None}),
+    "describe_log_dirs": (4, {"topics": None}),
+    "list_groups": (5, {}),
+    "list_transactions": (2, {}),
+    "list_config_resources": (1, {}),
     "describe_topic_partitions": (0, {"topics": [{"name": "t"}], "response_partition_limit": 1000}),
 }
 
@@ -68,7 +73,12 @@ def test_others_have_their_turn_after_so_many_rows(api: str) -> None:
     async def body(door: Door) -> None:
         await door.topic(partitions=ROWS)
         client = await door.client()
-        await client.ask("offset_commit", 9, **REQUESTS["offset_commit"][1])
+        for group in [f"g{at}" for at in range(ROWS if api == "list_groups" else 0)] or ["g"]:
+            await client.ask("offset_commit", 9, **REQUESTS["offset_commit"][1] | {"group_id": group})
+        for at in range(ROWS if api == "list_transactions" else 0):
+            await door.engine.transactions.init(f"x{at}", 60_000)
+        for at in range(ROWS if api == "list_config_resources" else 0):
+            await door.topic(f"t{at}")
         version, fields = REQUESTS[api]
         with (
             patch.object(long_answer, "ROWS_AT_ONCE", AT_ONCE),
@@ -79,6 +89,38 @@ def test_others_have_their_turn_after_so_many_rows(api: str) -> None:
 
     with_door(body)
     assert sum(runs) >= ROWS and max(runs) <= AT_ONCE
+
+
+def test_log_dirs_wait_for_their_turn_when_the_disk_has_answered() -> None:
+    """Many may ask at the same time, and hear of it at the same time."""
+    events = []
+
+    async def body(door: Door) -> None:
+        await door.topic()
+        client = await door.client()
+        look, take_turn = door.engine.disk_space, door.engine.turns.next
+
+        async def looked() -> Space:
+            events.append("disk")
+            return await look()
+
+        async def taken() -> None:
+            events.append("turn")
+            await take_turn()
+
+        def encoded(schema: Any, values: Any) -> bytes:
+            events.append("row")
+            return encode(schema, values)
+
+        with (
+            patch.object(door.engine, "disk_space", looked),
+            patch.object(door.engine.turns, "next", taken),
+            patch.object(long_answer, "encode", encoded),
+        ):
+            assert await client.ask("describe_log_dirs", 4, topics=None)
+
+    with_door(body)
+    assert events == ["disk", "turn", "row"]
 
 
 def test_rows_are_what_the_whole_would_be() -> None:

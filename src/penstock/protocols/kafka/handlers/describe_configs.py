@@ -34,7 +34,7 @@ from penstock.protocols.kafka.messages import Message, element_of, encode, schem
 
 API = Api(32, "describe_configs", 1, 4, reads=True)
 _MOST_RESOURCES = 5000
-_AT_ONCE = 10  # some 5 ms of encoding
+_AT_ONCE = 4  # some 2 ms of encoding
 
 
 async def handle(context: Context, request: Message, version: int) -> Fields:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from penstock.engine.partition import Partition
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 
 API = Api(35, "describe_log_dirs", 1, 5, reads=True)
@@ -15,10 +16,12 @@ API = Api(35, "describe_log_dirs", 1, 5, reads=True)
 
 async def handle(context: Context, request: Message, version: int) -> Fields:
     space = await context.engine.disk_space()
-    topics = [
-        {"name": name, "partitions": [_fields(partition) for partition in partitions if partition.log is not None]}
-        for name, partitions in _asked(context, request)
-    ]
+    await context.engine.turns.next()  # all who asked may hear of the disk at the same time
+    answer = LongAnswer(context, API, version, "results", "topics", "partitions")
+    topics = []
+    for name, partitions in _asked(context, request):
+        rows = [await answer.row(_fields(partition)) for partition in partitions if partition.log is not None]
+        topics.append({"name": name, "partitions": rows})
     result = {
         "error_code": errors.NONE,
         "log_dir": space.path,

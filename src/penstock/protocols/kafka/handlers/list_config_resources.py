@@ -3,6 +3,7 @@
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.configs import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 
 API = Api(74, "list_config_resources", 0, 1, reads=True)
@@ -10,7 +11,7 @@ _BROKER_LOGGER = 8
 _KNOWN = frozenset({TOPIC, BROKER, _BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 
-def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int) -> Fields:
     asked = set(request.resource_types) or _KNOWN if version >= 1 else {CLIENT_METRICS}
     if asked - _KNOWN:
         return {"throttle_time": 0, "error_code": errors.UNSUPPORTED_VERSION, "config_resources": []}
@@ -20,8 +21,6 @@ def handle(context: Context, request: Message, version: int) -> Fields:
     if BROKER in asked:
         known = {context.node_id} if context.image is None else {context.node_id, *context.image.members}
         found += [(str(broker_id), BROKER) for broker_id in sorted(known)]
-    return {
-        "throttle_time": 0,
-        "error_code": errors.NONE,
-        "config_resources": [{"resource_name": name, "resource_type": kind} for name, kind in found],
-    }
+    answer = LongAnswer(context, API, version, "config_resources")
+    rows = [await answer.row({"resource_name": name, "resource_type": kind}) for name, kind in found]
+    return {"throttle_time": 0, "error_code": errors.NONE, "config_resources": rows}

@@ -6,6 +6,7 @@ Version notes: 4+ may ask for some states only, 5+ for some types ("classic", "c
 from penstock.errors import PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 
 API = Api(16, "list_groups", 0, 5, reads=True)
@@ -19,13 +20,16 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         listed = await context.engine.groups.list(states, types)
     except PenstockError as error:
         code = errors.kafka_code(error)
+    answer = LongAnswer(context, API, version, "groups")
     groups = [
-        {
-            "group_id": group.group_id,
-            "protocol_type": group.protocol_type,
-            "group_state": group.state,
-            "group_type": group.group_type,
-        }
+        await answer.row(
+            {
+                "group_id": group.group_id,
+                "protocol_type": group.protocol_type,
+                "group_state": group.state,
+                "group_type": group.group_type,
+            }
+        )
         for group in listed
     ]
     return {"throttle_time": 0, "error_code": code, "groups": groups}

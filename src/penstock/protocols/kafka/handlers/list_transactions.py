@@ -5,6 +5,7 @@ from penstock.engine.transactions.transaction import STATE_NAMES
 from penstock.errors import PenstockError
 from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.long_answer import LongAnswer
 from penstock.protocols.kafka.messages import Message
 
 API = Api(66, "list_transactions", 0, 2, reads=True)
@@ -24,16 +25,19 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         )
     except PenstockError as error:
         code = errors.kafka_code(error)
+    answer = LongAnswer(context, API, version, "transaction_states")
     return {
         "throttle_time": 0,
         "error_code": code,
         "unknown_state_filters": [name for name in dict.fromkeys(request.state_filters) if name not in STATE_NAMES],
         "transaction_states": [
-            {
-                "transactional_id": listing.transactional_id,
-                "producer_id": listing.producer_id,
-                "transaction_state": listing.state,
-            }
+            await answer.row(
+                {
+                    "transactional_id": listing.transactional_id,
+                    "producer_id": listing.producer_id,
+                    "transaction_state": listing.state,
+                }
+            )
             for listing in found
         ],
     }
