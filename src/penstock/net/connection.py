@@ -121,6 +121,7 @@ class Connection:
         "_limits",
         "_noted_bytes",
         "_paused",
+        "_resume_bytes",
         "_session",
         "_stats",
         "_transport",
@@ -140,6 +141,7 @@ class Connection:
         self._answers: deque[Answer] = deque()
         self._paused = False
         self._busy = False
+        self._resume_bytes = self._limits.unsent_bytes  # unsent, with which a pause may end
         self._wants_room = 0
         self._held_bytes = 0
         self._noted_bytes = 0
@@ -238,8 +240,11 @@ class Connection:
         self._resume_if_room()
 
     def busy(self) -> None:
-        """Take no further request until `free`: what this one asks for takes long."""
+        """Take no further request until `free`, and until its answer has all but left: it takes long to make, and who
+        does not read one gets no other.
+        """
         self._busy = True
+        self._resume_bytes = min(_NOTED_BYTES, self._limits.unsent_bytes)
 
     def free(self) -> None:
         self._busy = False
@@ -314,11 +319,12 @@ class Connection:
         transport = self._transport
         if transport is None or not self._paused or self._busy or self._wants_room:
             return
-        if max(transport.unsent, self._held_bytes) > self._limits.unsent_bytes:
+        if transport.unsent > self._resume_bytes or self._held_bytes > self._limits.unsent_bytes:
             return
         if len(self._answers) > self._limits.in_flight // 2:
             return
         self._paused = False
+        self._resume_bytes = self._limits.unsent_bytes
         self._connections.soon(self._continue)
 
     def _continue(self) -> None:

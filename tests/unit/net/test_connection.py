@@ -462,6 +462,36 @@ def test_a_request_that_takes_long_is_alone_on_its_connection() -> None:
     assert bench.session.frames == [b"1", b"2"]
 
 
+def test_who_does_not_read_what_took_long_gets_no_more_of_it() -> None:
+    bench = WiredConnection(taken=0)
+    bench.session.on_frame = bench.connection.busy
+    bench.request(b"1", b"2")
+    bench.session.answers[0].send((bytes(100_000),))
+    bench.connection.free()
+    bench.run_soon()
+    assert bench.session.frames == [b"1"]
+    bench.transport.unsent = 0
+    bench.connection.drained()
+    bench.run_soon()
+    assert bench.session.frames == [b"1", b"2"]
+
+
+def test_who_does_not_read_answers_that_were_quick_gets_more_of_them() -> None:
+    bench = WiredConnection(Limits(in_flight=2), taken=0)
+    bench.session.on_frame = bench.connection.busy
+    bench.request(b"1")
+    bench.session.answers[0].send((b"a",))
+    bench.connection.free()
+    bench.run_soon()
+    bench.session.on_frame = None
+    bench.request(b"2", b"3", b"4")
+    assert bench.session.frames == [b"1", b"2", b"3"]
+    for answer in bench.session.answers[1:]:
+        answer.send((bytes(100_000),))
+    bench.run_soon()
+    assert bench.session.frames == [b"1", b"2", b"3", b"4"]
+
+
 def test_many_requests_at_once_let_others_have_a_turn() -> None:
     bench = WiredConnection()
     bench.session.at_once = True
