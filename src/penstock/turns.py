@@ -11,6 +11,12 @@ FREE_TURNS: Final = 3
 """Turns of the loop without a step, after each. A record takes four turns to be safe: read, have the sync begun, hear
 of its end, answer. It would wait for a step in each of them; where nobody is served, a free turn costs microseconds.
 """
+BUSY_S: Final = 0.003
+REST_S: Final = 0.001
+"""After so long the loop rests for so long, if steps are still waited for. A thread that has done its work, such as
+syncing a record, has to get the interpreter's lock to say so. A loop that is never idle lets go of the lock and takes
+it back before the thread has woken up, hundreds of times in a row.
+"""
 
 
 class Turns:
@@ -19,6 +25,7 @@ class Turns:
     def __init__(self) -> None:
         self._used = False
         self._free_turns = 0
+        self._rested_s = 0.0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def take(self) -> bool:
@@ -42,10 +49,17 @@ class Turns:
         asyncio.get_running_loop().call_soon(self._come_round)
 
     def _come_round(self) -> None:
-        """The loop has come round: one more step, when others have had enough turns."""
+        """The loop has come round: one more step, when others have had enough turns, and threads time."""
+        loop = asyncio.get_running_loop()
         if self._free_turns:
             self._free_turns -= 1
-            asyncio.get_running_loop().call_soon(self._come_round)
+            loop.call_soon(self._come_round)
+            return
+        if not self._waiting:
+            self._rested_s = loop.time()
+        elif loop.time() - self._rested_s >= BUSY_S:
+            self._rested_s = loop.time() + REST_S
+            loop.call_later(REST_S, self._come_round)
             return
         self._used = False
         while self._waiting:
