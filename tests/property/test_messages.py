@@ -1,12 +1,15 @@
 """Our message codec against kio's reader and writer, for every API and version that is served by schema."""
 
+import asyncio
 import random
+from unittest.mock import patch
 
 import pytest
 from tests.doors.kio_values import entity_of, plain, random_entity, read, write
 
 from penstock.net.connection import PeerError
-from penstock.protocols.kafka.messages import MAX_ELEMENTS, Message, decode, encode, schema_of
+from penstock.protocols.kafka import messages
+from penstock.protocols.kafka.messages import MAX_ELEMENTS, Message, Schema, decode, decode_in_steps, encode, schema_of
 from penstock.protocols.kafka.session import APIS
 
 ROUNDS = 25
@@ -28,6 +31,41 @@ def test_decode_reads_what_kio_writes(api: str, version: int, direction: str) ->
         data = write(original)
         decoded = decode(schema, memoryview(data))
         assert plain(decoded) == plain(original), f"seed {seed}"
+
+
+async def _in_steps(schema: Schema, data: bytes) -> tuple[Message, int]:
+    """The message, and in how many steps it was decoded."""
+    steps = 1
+
+    async def pause() -> None:
+        nonlocal steps
+        steps += 1
+
+    return await decode_in_steps(schema, memoryview(data), pause), steps
+
+
+@pytest.mark.parametrize(("api", "version", "direction"), VERSIONS)
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_decode_in_steps_reads_the_same(api: str, version: int, direction: str, at_once: int) -> None:
+    schema = schema_of(api, version, direction)
+    with patch.object(messages, "ELEMENTS_AT_ONCE", at_once):
+        for seed in range(ROUNDS):
+            data = write(random_entity(random.Random(seed), entity_of(api, version, direction)))
+            decoded, _ = asyncio.run(_in_steps(schema, data))
+            assert plain(decoded) == plain(decode(schema, memoryview(data))), f"seed {seed}"
+        for size in range(min(len(data), 100)):
+            with pytest.raises(PeerError):
+                asyncio.run(_in_steps(schema, data[:size]))
+
+
+@pytest.mark.parametrize("topics", [1, 5, 35])
+def test_a_step_decodes_so_many_elements_at_most(topics: int) -> None:
+    schema = schema_of("offset_commit", 9, "request")
+    rows = [{"partition_index": at, "committed_offset": at, "committed_metadata": "x"} for at in range(35 // topics)]
+    data = encode(schema, {"group_id": "g", "topics": [{"name": "t", "partitions": rows}] * topics})
+    with patch.object(messages, "ELEMENTS_AT_ONCE", 10):
+        _, steps = asyncio.run(_in_steps(schema, data))
+    assert steps == 1 + (35 + topics) // 10
 
 
 @pytest.mark.parametrize(("api", "version", "direction"), VERSIONS)

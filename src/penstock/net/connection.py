@@ -208,9 +208,7 @@ class Connection:
             if not self._paused and (lacking := self._buffer.lacking):
                 self._take_room(lacking)
         except (PeerError, FrameError) as error:
-            self._stats.protocol_errors += 1
-            log_.limited("peer").warning("closing connection", peer=self.peer, reason=str(error))
-            self.abort()
+            self.refuse(error)
         except Exception:  # noqa: BLE001 - a bug of ours must cost this connection only
             self._stats.protocol_errors += 1
             log_.limited("bug").exception("request failed", peer=self.peer)
@@ -367,6 +365,12 @@ class Connection:
     def give_back(self) -> None:
         """Let go of what is kept for the next large request."""
         self._buffer.give_back()
+
+    def refuse(self, error: PeerError | FrameError) -> None:
+        """The peer broke the protocol."""
+        self._stats.protocol_errors += 1
+        log_.limited("peer").warning("closing connection", peer=self.peer, reason=str(error))
+        self.abort()
 
     def abort(self) -> None:
         if self._transport is not None:

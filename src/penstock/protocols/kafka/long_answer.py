@@ -4,6 +4,7 @@ from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import element_of, encode, schema_of
 
 ROWS_AT_ONCE = 100  # a millisecond or two
+LOOKS_AT_ONCE = 1000  # the same; more than there are in a request that is decoded at once, see `Api.parks`
 
 
 class LongAnswer:
@@ -11,17 +12,25 @@ class LongAnswer:
     arrays: the way to the rows, from the outermost array to theirs.
     """
 
-    __slots__ = ("_left", "_schema", "_turns")
+    __slots__ = ("_around", "_left", "_looks_left", "_schema", "_turns")
 
     def __init__(self, context: Context, api: Api, version: int, *arrays: str) -> None:
         self._turns = context.engine.turns
         self._left = ROWS_AT_ONCE
-        self._schema = schema_of(api.name, version, "response")
+        self._looks_left = LOOKS_AT_ONCE
+        self._schema = self._around = schema_of(api.name, version, "response")
         for array in arrays:
+            self._around = self._schema
             self._schema = element_of(self._schema, array)
 
-    async def count(self) -> None:
-        """Note that one more row was worked on; returns when one may go on."""
+    async def look(self) -> None:
+        """Note that one more row of the request is looked at; returns when one may go on."""
+        self._looks_left -= 1
+        if self._looks_left == 0:
+            self._looks_left = LOOKS_AT_ONCE
+            await self._turns.next()
+
+    async def _count(self) -> None:
         self._left -= 1
         if self._left == 0:
             self._left = ROWS_AT_ONCE
@@ -29,5 +38,10 @@ class LongAnswer:
 
     async def row(self, fields: Fields) -> bytes:
         """A row as it goes out; `encode` takes it as it is."""
-        await self.count()
+        await self._count()
         return encode(self._schema, fields)
+
+    async def around(self, fields: Fields) -> bytes:
+        """The same of what rows are in, of which there may be thousands, too."""
+        await self._count()
+        return encode(self._around, fields)

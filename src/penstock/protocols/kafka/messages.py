@@ -9,7 +9,7 @@ tests/property/test_messages.py.
 
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import timedelta
@@ -26,6 +26,9 @@ from penstock.protocols.kafka import broker_words
 from penstock.protocols.kafka.codec import encode_uvarint, read_uvarint
 
 MAX_ELEMENTS = 20_000  # array elements in one request: twice the partitions of a broker, 15 to 40 ms of decoding
+ELEMENTS_AT_ONCE = 500  # about a millisecond
+
+Pause = Callable[[], Awaitable[None]]
 
 _NUMBERS = {
     "int8": Struct(">b"),
@@ -68,6 +71,8 @@ class Schema(NamedTuple):
     """The fields, neighbouring numbers as one."""
     absent: dict[str, object]
     """Tagged fields as they are when they are not there."""
+    is_deep: bool
+    """Whether its elements may have many of their own."""
     row: Struct | None
     """All of it, if it is one run of numbers; where it is flexible, with the count of tagged fields behind."""
 
@@ -137,7 +142,8 @@ def _compile(entity: type) -> Schema:
         row = Struct(parts[0].struct.format + "B") if flexible else parts[0].struct
     if flexible and entity.__name__ in _WITH_WORD:
         tagged[broker_words.TAG] = _WORD
-    return Schema(flexible, tuple(plain), tagged, parts, absent, row)
+    is_deep = any(field.array and field.entity is not None for field in plain)
+    return Schema(flexible, tuple(plain), tagged, parts, absent, is_deep, row)
 
 
 def _parts(plain: list[Field]) -> Iterator[Run | Field]:
@@ -186,13 +192,14 @@ _IMPLICIT: dict[str, object] = {
 
 
 class _Reader:
-    __slots__ = ("_data", "_elements", "_max_elements", "end", "position")
+    __slots__ = ("_at_once", "_data", "_elements", "_max_elements", "end", "position")
 
     def __init__(self, data: memoryview, position: int, max_elements: int) -> None:
         self._data = data
         self.position = position
         self.end = len(data)
         self._max_elements = self._elements = max_elements
+        self._at_once = ELEMENTS_AT_ONCE
 
     def message(self, schema: Schema) -> Message:
         values: dict[str, Any] = {}
@@ -203,6 +210,42 @@ class _Reader:
                 values[part.name] = self._string(part, schema.flexible)
             else:
                 values[part.name] = self.field(part, schema.flexible)
+        return self._ended(schema, values)
+
+    async def message_in_steps(self, schema: Schema, pause: Pause) -> Message:
+        values: dict[str, Any] = {}
+        for part in schema.parts:
+            if isinstance(part, Run):
+                values.update(zip(part.names, self._numbers(part.struct), strict=True))
+            elif part.array and part.kind not in _NUMBERS:
+                values[part.name] = await self._array_in_steps(part, schema.flexible, pause)
+            else:
+                values[part.name] = self.field(part, schema.flexible)
+        return self._ended(schema, values)
+
+    async def _array_in_steps(self, field: Field, flexible: bool, pause: Pause) -> tuple[Any, ...] | None:
+        left = self._array_size(field, flexible)
+        if left is None:
+            return None
+        found: list[Any] = []
+        is_deep = field.entity is not None and field.entity.is_deep
+        while left:
+            some = 1 if is_deep else min(left, self._at_once)
+            if field.entity is None:
+                found += [self._value(field, flexible) for _ in range(some)]
+            elif is_deep:
+                found.append(await self.message_in_steps(field.entity, pause))
+            else:
+                found += self._entities(field.entity, some)
+            left -= some
+            self._at_once -= some
+            if self._at_once <= 0:
+                self._at_once = ELEMENTS_AT_ONCE
+                await pause()
+        return tuple(found)
+
+    def _ended(self, schema: Schema, values: dict[str, Any]) -> Message:
+        """The message, when what may be behind its fields is read, too."""
         if schema.flexible:
             values |= schema.absent
             if self.position < self.end and not self._data[self.position]:
@@ -227,17 +270,25 @@ class _Reader:
     def field(self, field: Field, flexible: bool) -> Any:
         if not field.array:
             return self._value(field, flexible)
+        count = self._array_size(field, flexible)
+        if count is None:
+            return None
+        if field.entity is not None:
+            return self._entities(field.entity, count)
+        if field.kind in _NUMBERS:
+            return self._numbers(Struct(f">{count}{_RUNNING[field.kind]}"))
+        return tuple([self._value(field, flexible) for _ in range(count)])
+
+    def _array_size(self, field: Field, flexible: bool) -> int | None:
         count = self.uvarint() - 1 if flexible else self.number(_I32)
         if count < 0:
             if count == -1 and field.nullable:
                 return None
             raise PeerError(f"field {field.name} has {count} elements")
-        self._count(count)
-        if field.entity is not None:
-            return self._rows(field.entity, count) or tuple([self.message(field.entity) for _ in range(count)])
-        if field.kind in _NUMBERS:
-            return self._numbers(Struct(f">{count}{_RUNNING[field.kind]}"))
-        return tuple([self._value(field, flexible) for _ in range(count)])
+        return self._count(count)
+
+    def _entities(self, schema: Schema, count: int) -> tuple[Message, ...]:
+        return self._rows(schema, count) or tuple([self.message(schema) for _ in range(count)])
 
     def _rows(self, schema: Schema, count: int) -> tuple[Message, ...]:
         """Elements that are nothing but numbers and have no tagged fields, all at once; none if they are not such."""
@@ -335,6 +386,11 @@ class _Reader:
 def decode(schema: Schema, data: memoryview, position: int = 0, *, max_elements: int = MAX_ELEMENTS) -> Message:
     """A message body. Raises `PeerError`. Bytes behind the message are ignored, as Kafka does."""
     return _Reader(data, position, max_elements).message(schema)
+
+
+async def decode_in_steps(schema: Schema, data: memoryview, pause: Pause) -> Message:
+    """The same of a message with many elements, with pauses. The data has to stay: not the view a session is handed."""
+    return await _Reader(data, 0, MAX_ELEMENTS).message_in_steps(schema, pause)
 
 
 # --- encoding

@@ -74,7 +74,7 @@ from penstock.protocols.kafka.handlers import (
     write_txn_markers,
 )
 from penstock.protocols.kafka.identity import Login
-from penstock.protocols.kafka.messages import decode, encode, schema_of
+from penstock.protocols.kafka.messages import Schema, decode, decode_in_steps, encode, schema_of
 from penstock.protocols.kafka.segment_codec import CopyRequest
 
 log_ = get_logger("kafka")
@@ -129,6 +129,7 @@ _HANDLERS: tuple[ModuleType, ...] = (
 APIS: tuple[Api, ...] = tuple(module.API for module in _HANDLERS)
 _BY_KEY = {module.API.key: module for module in _HANDLERS}
 _LARGEST_SMALL_REQUEST = 2 << 20  # every request but Produce
+_DECODED_AT_ONCE = 8 * 1024  # bytes: at most 4 ms, if they are topics with a letter for a name
 _BEFORE_LOGIN: tuple[ModuleType, ...] = (api_versions, sasl_handshake, sasl_authenticate)
 _LARGEST_BEFORE_LOGIN = 64 * 1024
 _LOGIN_S = 10.0
@@ -250,29 +251,52 @@ class KafkaSession:
                 return
             key = bytes(frame[start:])
             revision = topics.revision
-        request = decode(schema, frame, start)
         handler: Handle = module.handle
         callers: tuple[Caller, ...] = ()
         if module.API.told_caller:
             host, _, _ = self._connection.peer.rpartition(":")
             # The address is written as Java writes one.
             callers = (Caller(decode_client_id(frame, position), f"/{host}", self._is_broker, self._login),)
-        call = partial(handler, self._context, request, version, *callers)
-        if module.API.is_slow and not self._context.engine.turns.take():
-            result: Fields | Coroutine[Any, Any, Fields] = self._in_turn(call)
+        is_large = len(frame) - start > _DECODED_AT_ONCE
+        waits = (module.API.is_slow or (is_large and not module.API.parks)) and not self._is_broker
+        result: Fields | Coroutine[Any, Any, Fields]
+        if is_large:
+            kept = memoryview(bytes(frame[start:]))  # the frame's memory is the next request's when this returns
+            result = self._in_steps(partial(handler, self._context), schema, kept, version, callers, waits)
+            self._connection.busy()
         else:
-            result = call()
+            call = partial(handler, self._context, decode(schema, frame, start), version, *callers)
+            at_once = not module.API.is_slow or self._context.engine.turns.take()
+            result = call() if at_once else self._in_turn(call)
         if isinstance(result, dict):
             self._reply(module.API, version, correlation_id, result, answer)
             return
         asked = cast(Coroutine[Any, Any, Fields], result)
         task = self._start(self._finish(asked, module.API, version, correlation_id, answer, stats, key, revision))
-        if module.API.is_slow and not self._is_broker:
+        if waits:
             self._wait_for(task, asked, module.API)
 
     async def _in_turn(self, call: Callable[[], Fields | Coroutine[Any, Any, Fields]]) -> Fields:
         await self._context.engine.turns.next()
         result = call()
+        return await result if isinstance(result, Coroutine) else result
+
+    async def _in_steps(
+        self,
+        call: Callable[..., Fields | Coroutine[Any, Any, Fields]],
+        schema: Schema,
+        body: memoryview,
+        version: int,
+        callers: tuple[Caller, ...],
+        waits: bool,
+    ) -> Fields:
+        """The same for a request that takes long to read; the next one must not be begun before it."""
+        turns = self._context.engine.turns
+        await turns.next()
+        request = await decode_in_steps(schema, body, turns.next)
+        result = call(request, version, *callers)
+        if not waits:
+            self._connection.free()  # goes on in the loop's next turn
         return await result if isinstance(result, Coroutine) else result
 
     def _wait_for(self, task: "asyncio.Task[None]", asked: Coroutine[Any, Any, Fields], api: Api) -> None:
@@ -314,8 +338,10 @@ class KafkaSession:
         try:
             fields = await result
             body = self._reply(api, version, correlation_id, fields, answer)
-            if key and not any(topic["error_code"] for topic in fields["topics"]):
+            if key and fields["lasts"]:
                 self._context.metadata_answers.put(revision, version, key, body)
+        except PeerError as error:
+            self._connection.refuse(error)
         except Exception:  # noqa: BLE001 - a bug of ours must cost this connection only
             self._failed(api, version, stats)
 

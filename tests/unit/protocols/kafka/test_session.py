@@ -2,12 +2,15 @@
 
 import asyncio
 import struct
+from collections.abc import Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from tests.doors.kafka import Door, batch_of, fetch_values, make, produce_values, with_door
 from tests.doors.kio_values import entity_of, plain, read
 
+from penstock.protocols.kafka import messages, session
 from penstock.protocols.kafka.handlers import api_versions
 from penstock.protocols.kafka.session import APIS
 
@@ -122,6 +125,67 @@ def test_a_large_request_of_a_small_api_is_refused() -> None:
         await client.stream.closed()
 
     with_door(body, max_piece_bytes=1 << 20)
+
+
+@pytest.fixture
+def all_are_large() -> Iterator[None]:
+    """Every request is decoded in steps, with others' turns after each element."""
+    with patch.object(session, "_DECODED_AT_ONCE", 0), patch.object(messages, "ELEMENTS_AT_ONCE", 1):
+        yield
+
+
+@pytest.mark.usefixtures("all_are_large")
+@pytest.mark.parametrize("seed", range(5))
+def test_a_request_that_takes_long_to_read_is_not_overtaken(seed: int) -> None:
+    def commit(offset: int, partitions: int) -> Any:
+        rows = [{"partition_index": index, "committed_offset": offset} for index in range(partitions)]
+        return make(
+            "offset_commit",
+            9,
+            {"group_id": "g", "generation_id_or_member_epoch": -1, "topics": [{"name": "t", "partitions": rows}]},
+        )
+
+    async def body(door: Door) -> None:
+        await door.topic(partitions=30)
+        client = await door.client()
+        client.send(commit(1, partitions=30))
+        client.send(commit(2, partitions=1))
+        for _ in range(2):
+            _, answer = await client.receive("offset_commit", 9)
+            assert not any(row["error_code"] for row in answer["topics"][0]["partitions"])
+        asked = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0, 29]}]}
+        fetched = await client.ask("offset_fetch", 8, groups=[asked])
+        rows = fetched["groups"][0]["topics"][0]["partitions"]
+        assert [row["committed_offset"] for row in rows] == [2, 1]
+
+    with_door(body, seed)
+
+
+@pytest.mark.usefixtures("all_are_large")
+def test_a_request_that_was_long_to_read_and_waits_holds_up_no_other() -> None:
+    async def body(door: Door) -> None:
+        client = await door.client()
+        member = {"group_id": "g", "protocol_type": "consumer", "session_timeout": 10_000, "rebalance_timeout": 10_000}
+        client.send(make("join_group", 2, member | {"protocols": [{"name": "range", "metadata": b""}]}))
+        client.send(make("find_coordinator", 1, {"key": "g"}))
+        await asyncio.sleep(0.1)  # of virtual time; the group waits longer for others
+        assert door.stats.requests[("kafka", "join_group")].latency.count == 0
+        assert door.stats.requests[("kafka", "find_coordinator")].latency.count == 1
+        assert (await client.receive("join_group", 2))[1]["error_code"] == 0
+
+    with_door(body)
+
+
+@pytest.mark.usefixtures("all_are_large")
+def test_a_forged_count_in_what_is_read_in_steps_is_the_peers_fault() -> None:
+    async def body(door: Door) -> None:
+        client = await door.client()
+        client.send_frame(struct.pack(">hhihi", 3, 1, 1, -1, 1_000_000))
+        await client.stream.closed()
+        assert door.stats.protocol_errors == 1
+        assert door.stats.requests[("kafka", "metadata")].errors == 0
+
+    with_door(body)
 
 
 def test_a_client_that_goes_away_leaves_nothing_parked() -> None:

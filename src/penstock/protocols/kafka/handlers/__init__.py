@@ -38,6 +38,8 @@ class Api:
     slow: whether it may take long, if only because much is asked for. Such a request waits for its turn, and its
         connection takes no further one meanwhile; the handler takes a turn (`engine.turns`) for every step.
     reads: slow, and it changes nothing, so that it ends with its connection.
+    parks: whether its answer may wait for other clients. If not, and it is large, its connection takes no further
+        request meanwhile either: what changes something in steps must not be overtaken by what comes behind it.
     """
 
     key: int
@@ -47,6 +49,7 @@ class Api:
     told_caller: bool = False
     slow: bool = False
     reads: bool = False
+    parks: bool = False
 
     @property
     def is_slow(self) -> bool:

@@ -11,7 +11,7 @@ from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Caller, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(11, "join_group", 0, 9, told_caller=True)
+API = Api(11, "join_group", 0, 9, told_caller=True, parks=True)
 _KNOWN_MEMBER_ID = 4  # KIP-394
 _NULL_PROTOCOL = 7  # KIP-559
 _SKIPPED_ASSIGNMENT = 9  # KIP-814

@@ -21,12 +21,17 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     asked = request.topics
     operations = TOPIC_OPERATIONS if request.get("include_topic_authorized_operations") else NO_OPERATIONS
     answer = LongAnswer(context, API, version, "topics", "partitions")
+    topics, lasts = [], True
     if asked is None or (version == 0 and not asked):
-        there = list(context.engine.topics)
-        topics = [await describe_topic(context, topic, topic.partitions, operations, answer) for topic in there]
+        for topic in list(context.engine.topics):
+            described = await describe_topic(context, topic, topic.partitions, operations, answer)
+            topics.append(await answer.around(described))
     else:
         may_create = context.auto_create and request.get("allow_auto_topic_creation", True)
-        topics = [await _find(context, wanted, may_create, operations, answer) for wanted in asked]
+        for wanted in asked:
+            described = await _find(context, wanted, may_create, operations, answer)
+            lasts = lasts and not described["error_code"]
+            topics.append(await answer.around(described))
     return {
         "throttle_time": 0,
         "brokers": [endpoint._asdict() for endpoint in cluster_view.endpoints(context, departed=True)],
@@ -37,11 +42,11 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
             CLUSTER_OPERATIONS if request.get("include_cluster_authorized_operations") else NO_OPERATIONS
         ),
         "error_code": errors.NONE,
+        "lasts": lasts,  # told nobody: whether the answer stays right until the topics change
     }
 
 
 async def _find(context: Context, wanted: Message, may_create: bool, operations: int, answer: LongAnswer) -> Fields:
-    await answer.count()
     topics = context.engine.topics
     topic_id, name = wanted.get("topic_id"), wanted.name
     if topic_id is not None and topic_id.int:  # Java's client sends an empty name with it

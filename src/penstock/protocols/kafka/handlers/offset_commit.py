@@ -21,7 +21,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     answer = LongAnswer(context, API, version, "topics", "partitions")
     for topic, name in zip(request.topics, names, strict=True):
         for partition in topic.partitions:
-            await answer.count()
+            await answer.look()
             if name is not None and _exists(context, name, partition.partition_index):
                 offsets[name, partition.partition_index] = NewOffset(
                     partition.committed_offset,

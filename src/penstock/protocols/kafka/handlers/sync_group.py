@@ -10,7 +10,7 @@ from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.handlers import Api, Context, Fields
 from penstock.protocols.kafka.messages import Message
 
-API = Api(14, "sync_group", 0, 5)
+API = Api(14, "sync_group", 0, 5, parks=True)
 _NAMED_PROTOCOL = 5  # KIP-559
 
 

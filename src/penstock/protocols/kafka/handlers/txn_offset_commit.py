@@ -46,7 +46,7 @@ async def _offsets(
     codes, offsets = {}, {}
     for topic in request.topics:
         for row in topic.partitions:
-            await answer.count()
+            await answer.look()
             partition = topic.name, row.partition_index
             try:
                 context.engine.topics.partition(*partition)
