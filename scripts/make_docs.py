@@ -167,9 +167,9 @@ def kafka() -> str:
         "| the same with 10,000 topics of one partition, the first and the 50th to join | 99, 19 | 154, 115 |",
         "",
         "The broker copies a request above 8 KiB and decodes it in steps. The connection takes the next request when",
-        "this one is answered; after JoinGroup and SyncGroup, which wait for other members, when it is decoded. For a group",
-        "that reads ten thousand topics the cost grows with the number of topics, not of partitions; use fewer topics",
-        "with more partitions.",
+        "this one is answered; after JoinGroup and SyncGroup, which wait for other members, when it is decoded. For a",
+        "group that reads ten thousand topics the cost grows with the number of topics, not of partitions; use fewer",
+        "topics with more partitions.",
     ]
     return "\n".join(lines) + "\n"
 
