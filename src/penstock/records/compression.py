@@ -70,13 +70,14 @@ def compress(codec: int, data: Buffer) -> bytes:
     return encode(memoryview(data).cast("B"))
 
 
-def decompress(codec: int, data: Buffer, limit: int) -> bytes:
+def decompress(codec: int, data: Buffer, limit: int, *, strict: bool = False) -> bytes:
     """Decompress the whole of `data`, which must hold nothing else.
 
     Args:
         codec: one of `Codec`.
         data: what the codec wrote: for gzip, lz4 and zstd one frame or several.
         limit: the most bytes that may come out.
+        strict: refuse what the format allows and some client cannot open; no producer writes it.
 
     Raises:
         CompressionError: unknown codec, corrupt or cut data, trailing bytes.
@@ -85,18 +86,20 @@ def decompress(codec: int, data: Buffer, limit: int) -> bytes:
     decode = _DECOMPRESS.get(codec)
     if decode is None:
         raise CompressionError(f"unknown compression codec {codec}")
-    return decode(memoryview(data).cast("B"), limit)
+    return decode(memoryview(data).cast("B"), limit, strict)
 
 
 def _too_large(name: str, limit: int) -> TooLarge:
     return TooLarge(f"{name} data decompresses to more than {limit} bytes")
 
 
-def _decompress_frames(open_stream: Callable[[], _Stream], name: str, data: Buffer, limit: int) -> bytes:
+def _decompress_frames(
+    open_stream: Callable[[], _Stream], name: str, data: Buffer, limit: int, most_frames: int
+) -> bytes:
     pieces: list[bytes] = []
     left = limit
     rest: Buffer | None = data
-    for _ in range(MAX_FRAMES):
+    for _ in range(most_frames):
         stream = open_stream()
         piece = stream.decompress(rest or b"", left + 1)  # one more than allowed shows that there is more
         if len(piece) > left:
@@ -108,14 +111,14 @@ def _decompress_frames(open_stream: Callable[[], _Stream], name: str, data: Buff
         rest = stream.unused_data
         if not rest:
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-    raise CompressionError(f"{name} data has more than {MAX_FRAMES} frames")
+    raise CompressionError(f"{name} data has more than {most_frames} frames")
 
 
 def _store(data: memoryview) -> bytes:
     return bytes(data)
 
 
-def _load(data: memoryview, limit: int) -> bytes:
+def _load(data: memoryview, limit: int, strict: bool) -> bytes:
     if len(data) > limit:
         raise TooLarge(f"{len(data)} uncompressed bytes are more than {limit}")
     return bytes(data)
@@ -132,6 +135,8 @@ def _gzip_library() -> ModuleType:
 
 
 _GZIP_WBITS = 31  # the largest window, with gzip's header and trailer
+_GZIP_FLAGS_AT = 3
+_GZIP_RESERVED = 0xE0  # RFC 1952 §2.3.1.2: must be zero; zlib refuses others, isal does not look
 
 
 def _compress_gzip(data: memoryview) -> bytes:
@@ -140,10 +145,13 @@ def _compress_gzip(data: memoryview) -> bytes:
     return compressed
 
 
-def _decompress_gzip(data: memoryview, limit: int) -> bytes:
+def _decompress_gzip(data: memoryview, limit: int, strict: bool) -> bytes:
     library = _gzip_library()
+    if strict and len(data) > _GZIP_FLAGS_AT and data[_GZIP_FLAGS_AT] & _GZIP_RESERVED:
+        raise CompressionError(f"gzip data has unknown flags {data[_GZIP_FLAGS_AT]:#04x}")
+    most_frames = 1 if strict else MAX_FRAMES  # librdkafka opens the first one alone, and aborts if that is empty
     try:
-        return _decompress_frames(lambda: library.decompressobj(_GZIP_WBITS), "gzip", data, limit)
+        return _decompress_frames(lambda: library.decompressobj(_GZIP_WBITS), "gzip", data, limit, most_frames)
     except library.error as error:
         raise CompressionError(f"gzip data is corrupt: {error}") from error
 
@@ -158,13 +166,16 @@ def _compress_snappy(data: memoryview) -> bytes:
     return b"".join(pieces)
 
 
-def _decompress_snappy(data: memoryview, limit: int) -> bytes:
+def _decompress_snappy(data: memoryview, limit: int, strict: bool) -> bytes:
     import cramjam
 
     if not data:
         raise CompressionError("snappy data is empty")  # the library takes it for an empty block, which is b"\x00"
     # librdkafka and franz-go write one raw block with no framing around it.
-    blocks = _split_xerial(data) if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [data]
+    framed = data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
+    if strict and framed and data[: len(_XERIAL_HEADER)] != _XERIAL_HEADER:
+        raise CompressionError("snappy data has a stream header of another version than 1")
+    blocks = _split_xerial(data) if framed else [data]
     pieces: list[Buffer] = []
     left = limit
     try:
@@ -196,6 +207,13 @@ def _split_xerial(data: memoryview) -> list[memoryview]:
     return blocks
 
 
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"  # skippable frames have another
+# The byte behind the magic: version (two bits), independent blocks, three bits that anybody may set, a reserved one,
+# dictionary. Kafka's Java client insists on the first three and the last two.
+_LZ4_FIXED_FLAGS = 0b1110_0011
+_LZ4_PLAIN = 0b0110_0000
+
+
 def _compress_lz4(data: memoryview) -> bytes:
     import lz4.frame
 
@@ -204,11 +222,14 @@ def _compress_lz4(data: memoryview) -> bytes:
     return compressed
 
 
-def _decompress_lz4(data: memoryview, limit: int) -> bytes:
+def _decompress_lz4(data: memoryview, limit: int, strict: bool) -> bytes:
     import lz4.frame
 
+    if strict and (data[:4] != _LZ4_MAGIC or len(data) < 5 or data[4] & _LZ4_FIXED_FLAGS != _LZ4_PLAIN):
+        raise CompressionError("lz4 data does not start with a frame of independent blocks without a dictionary")
+    most_frames = 1 if strict else MAX_FRAMES  # neither librdkafka nor Java opens a second one
     try:
-        return _decompress_frames(lz4.frame.LZ4FrameDecompressor, "lz4", data, limit)
+        return _decompress_frames(lz4.frame.LZ4FrameDecompressor, "lz4", data, limit, most_frames)
     except RuntimeError as error:  # the library has no error of its own
         raise CompressionError(f"lz4 data is corrupt: {error}") from error
 
@@ -219,7 +240,7 @@ def _compress_zstd(data: memoryview) -> bytes:
     return zstandard.ZstdCompressor().compress(data)
 
 
-def _decompress_zstd(data: memoryview, limit: int) -> bytes:
+def _decompress_zstd(data: memoryview, limit: int, strict: bool) -> bytes:
     import zstandard
 
     # The one-shot call trusts a declared content size and ignores bytes after the frame; the stream reader
@@ -284,7 +305,7 @@ _COMPRESS: dict[int, Callable[[memoryview], bytes]] = {
     Codec.ZSTD: _compress_zstd,
 }
 
-_DECOMPRESS: dict[int, Callable[[memoryview, int], bytes]] = {
+_DECOMPRESS: dict[int, Callable[[memoryview, int, bool], bytes]] = {
     Codec.NONE: _load,
     Codec.GZIP: _decompress_gzip,
     Codec.SNAPPY: _decompress_snappy,

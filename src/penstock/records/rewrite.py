@@ -54,7 +54,7 @@ def check_records(
     if keyed and count > MOST_RECORDS:
         raise PenstockError(Code.INVALID_BATCH, f"{count} records in one batch; a compacted topic takes {MOST_RECORDS}")
     try:
-        section = decompress(header.codec, batch[HEADER_BYTES:], max(limit, len(batch)))
+        section = decompress(header.codec, batch[HEADER_BYTES:], max(limit, len(batch)), strict=True)
         keyless = walk(section, count, header.base_timestamp)
     except TooLarge as error:
         raise PenstockError(

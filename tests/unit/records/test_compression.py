@@ -129,6 +129,56 @@ def test_number_of_frames_is_bounded(codec: Codec) -> None:
         decompress(codec, frame * (most + 1), LIMIT)
 
 
+def xerial_of_version(version: int) -> bytes:
+    return xerial(bytes(cramjam.snappy.compress_raw(TEXT))).replace(b"\x00\x00\x00\x01", version.to_bytes(4, "big"))
+
+
+SKIPPABLE_LZ4 = b"\x50\x2a\x4d\x18\x01\x00\x00\x00."
+# Legal, written by nobody, and some client stops at it: librdkafka (an empty gzip member first even aborts it), Java's
+# with lz4, aiokafka with snappy.
+UNREADABLE_TO_SOME: dict[str, tuple[Codec, bytes]] = {
+    "gzip members": (Codec.GZIP, compress(Codec.GZIP, TEXT[:9]) + compress(Codec.GZIP, TEXT[9:])),
+    "gzip, an empty member first": (Codec.GZIP, compress(Codec.GZIP, b"") + compress(Codec.GZIP, TEXT)),
+    "lz4 frames": (Codec.LZ4, compress(Codec.LZ4, TEXT[:9]) + compress(Codec.LZ4, TEXT[9:])),
+    "lz4, a skippable frame first": (Codec.LZ4, SKIPPABLE_LZ4 + compress(Codec.LZ4, TEXT)),
+    "lz4, a skippable frame last": (Codec.LZ4, compress(Codec.LZ4, TEXT) + SKIPPABLE_LZ4),
+    "lz4, linked blocks": (Codec.LZ4, lz4.frame.compress(TEXT, block_linked=True, block_size=4)),
+    "snappy, version 0": (Codec.SNAPPY, xerial_of_version(0)),
+    "snappy, version 2": (Codec.SNAPPY, xerial_of_version(2)),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE_TO_SOME)
+def test_what_some_client_cannot_open_is_strictly_refused(name: str) -> None:
+    codec, data = UNREADABLE_TO_SOME[name]
+    assert decompress(codec, data, LIMIT) == TEXT
+    with pytest.raises(CompressionError):
+        decompress(codec, data, LIMIT, strict=True)
+
+
+def test_gzip_s_reserved_flags_are_strictly_refused() -> None:
+    flagged = bytearray(compress(Codec.GZIP, TEXT))
+    flagged[3] |= 0x20  # isal does not look at it, zlib does
+    with pytest.raises(CompressionError):
+        decompress(Codec.GZIP, flagged, LIMIT, strict=True)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_what_producers_write_is_strictly_right(codec: Codec) -> None:
+    assert decompress(codec, compress(codec, TEXT), LIMIT, strict=True) == TEXT
+    for cut in range(1 if codec else 0, 8 if codec else 0):
+        with pytest.raises(CompressionError):
+            decompress(codec, compress(codec, TEXT)[:cut], LIMIT, strict=True)
+
+
+def test_forms_that_everybody_opens() -> None:
+    lz4_checked = lz4.frame.compress(TEXT, block_linked=False, content_checksum=True, block_checksum=True)
+    assert decompress(Codec.LZ4, lz4_checked, LIMIT, strict=True) == TEXT
+    assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT)), LIMIT, strict=True) == TEXT
+    frames = compress(Codec.ZSTD, b"") + compress(Codec.ZSTD, TEXT) + zstd_stream(b"")
+    assert decompress(Codec.ZSTD, frames, LIMIT, strict=True) == TEXT
+
+
 BOMBS: dict[str, tuple[Codec, Callable[[], bytes]]] = {
     "gzip": (Codec.GZIP, lambda: gzip.compress(bytes(BOMB_BYTES), 1)),
     "gzip-members": (Codec.GZIP, lambda: gzip.compress(bytes(LIMIT // 2), 1) * 128),
