@@ -8,9 +8,12 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.records.batch import HEADER_BYTES, check_produced
 from penstock.records.build import NewRecord, build_batch
 from penstock.records.compression import Codec, CompressionError, compress, decompress
 from penstock.records.record import RecordError, iterate, iterate_batch
+from penstock.records.rewrite import check_records
+from penstock.records.varint import decode_varint
 from penstock.records.walk import walk
 
 LIMIT = 1 << 20
@@ -74,24 +77,36 @@ def test_aiokafka_reads_ours(records: list[NewRecord], codec: Codec, base_offset
     assert [(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in theirs] == rows(records, base_offset)
 
 
-@calm
-@given(batches, codecs)
-def test_we_read_aiokafkas(records: list[NewRecord], codec: Codec) -> None:
+def built_by_aiokafka(records: list[NewRecord], codec: Codec, producer_id: int = -1) -> bytes:
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=int(codec),
-        is_transactional=False,
-        producer_id=-1,
-        producer_epoch=-1,
-        base_sequence=-1,
+        is_transactional=producer_id >= 0,
+        producer_id=producer_id,
+        producer_epoch=min(producer_id, 0),
+        base_sequence=min(producer_id, 0),
         batch_size=1 << 30,
     )
     for n, record in enumerate(records):
         assert builder.append(n, record.timestamp_ms, record.key, record.value, list(record.headers)) is not None
-    theirs = bytes(builder.build())
+    return bytes(builder.build())
+
+
+@calm
+@given(batches, codecs)
+def test_we_read_aiokafkas(records: list[NewRecord], codec: Codec) -> None:
+    theirs = built_by_aiokafka(records, codec)
     assert read(theirs) == rows(records, 0)
     if codec is Codec.NONE:
         assert build_batch(records, leader_epoch=int.from_bytes(theirs[12:16], "big", signed=True)) == theirs
+
+
+@calm
+@given(batches, codecs, st.sampled_from([-1, 7]))
+def test_what_aiokafka_builds_is_taken(records: list[NewRecord], codec: Codec, producer_id: int) -> None:
+    theirs = memoryview(built_by_aiokafka(records, codec, producer_id))
+    section = check_records(theirs, check_produced(theirs))
+    assert list(iterate(section, len(records))) == list(iterate(build_batch(records)[HEADER_BYTES:], len(records)))
 
 
 def damaged(data: bytes, changes: list[tuple[int, int]]) -> bytes:
@@ -151,13 +166,25 @@ def walked(section: bytes, count: int) -> int | None:
         return None
 
 
+def attributes(section: bytes, count: int) -> list[int]:
+    """Of each record in a section that can be iterated over."""
+    found, position = [], 0
+    for _ in range(count):
+        size, position = decode_varint(section, position)
+        found.append(section[position])
+        position += size
+    return found
+
+
 def iterated(section: bytes, count: int) -> int | None:
     """What `walk` should say of it: how many records have no key, None if anything is wrong."""
     try:
         records = list(iterate(section, count))
     except RecordError:
         return None
-    if [record.offset_delta for record in records] != list(range(count)):
+    if [record.offset_delta for record in records] != list(range(count)) or max(
+        attributes(section, count), default=0
+    ) > 0x7F:
         return None
     return sum(record.key is None for record in records)
 

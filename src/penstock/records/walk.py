@@ -1,7 +1,8 @@
 """Looks at every record of an uncompressed section without making an object of any: lengths, order, nothing left over.
 
 `record.iterate` refuses what this refuses, and the other way round; besides, offset deltas are 0, 1, 2, ... here, as
-only compaction leaves gaps, and times fit in 64 bits.
+only compaction leaves gaps, times fit in 64 bits, and the highest bit of a record's attributes is not set, which would
+make readers lose their place that take them for a number (aiokafka, kafka-python).
 
 Hot: it runs once for each record that is produced, in some 10 ns where it is compiled (`penstock.compiled`) and in 1 µs
 where it is not. That is why numbers of one and two bytes are read in place, three times over: a function for it takes a
@@ -75,7 +76,10 @@ def _walk(data: bytes, count: i64, least_time: i64, largest_time: i64) -> int:  
             raise RecordError(f"record {at} of {_signed(number)} bytes, but {end - position} are left")
         stop: i64 = position + (number >> 1)
 
-        position += 1  # attributes: no bit has a meaning yet, readers ignore them
+        # Attributes: no bit has a meaning yet. Readers ignore them, but some in Python read them as a number.
+        if data[position] >= 0x80:
+            raise RecordError(f"record {at} has attributes {data[position]:#04x}")
+        position += 1
         if data[position] < 0x80:
             position += 1  # so close to the base that it fits
         elif data[position + 1] < 0x80:

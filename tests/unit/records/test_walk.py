@@ -120,6 +120,17 @@ def test_times_fit_in_64_bits(base: int, delta: int, fits: bool) -> None:
         walk(encoded(0, delta), 1, base)
 
 
+@pytest.mark.parametrize("attributes", [0x00, 0x01, 0x7F, 0x80, 0xFF])
+def test_attributes_are_of_one_byte_even_for_those_who_take_them_for_a_number(attributes: int) -> None:
+    changed = bytearray(encoded(0))
+    changed[1] = attributes
+    if attributes < 0x80:
+        assert walk(bytes(changed), 1) == 0
+        return
+    with pytest.raises(RecordError, match="record 0 has attributes 0x"):
+        walk(bytes(changed), 1)
+
+
 def test_more_headers_than_anybody_has() -> None:
     rows = [(None, None, [("", None)] * (MAX_HEADERS + 1), 0)]
     with pytest.raises(RecordError, match="65537 headers are more than 65536"):
