@@ -112,15 +112,15 @@ PURE = _tests(
 _GROUPS = ("tests/conformance/test_groups.py", "tests/conformance/test_offsets_committed.py")
 _TRANSACTIONS = ("tests/conformance/test_transactions.py",)
 _CONFORMANCE = (
-    _tests("conformance: groups", *_GROUPS, budget_s=100, cores=0.5),
-    _tests("conformance: transactions", *_TRANSACTIONS, budget_s=100, cores=0.5),
-    _tests("conformance: all else", "tests/conformance", budget_s=120, cores=0.5, without=[*_GROUPS, *_TRANSACTIONS]),
+    _tests("conformance: groups", *_GROUPS, budget_s=100, cores=0.3),
+    _tests("conformance: transactions", *_TRANSACTIONS, budget_s=100, cores=0.3),
+    _tests("conformance: all else", "tests/conformance", budget_s=120, cores=0.3, without=[*_GROUPS, *_TRANSACTIONS]),
 )
 _OPERATIONS = ("tests/cluster/test_operations.py", "tests/cluster/test_kafka_tools.py", "tests/cluster/test_runbook.py")
 _CLUSTER = (
     _tests("real cluster: kills", *_NOT_SLOW, "tests/cluster", budget_s=100, without=_OPERATIONS),
     _tests("real cluster: moves, tools, the runbook", *_OPERATIONS, budget_s=240),
-    _tests("real cluster: fault matrix, a few cells", "tests/matrix", budget_s=240, cores=0.5),
+    _tests("real cluster: fault matrix, a few cells", "tests/matrix", budget_s=240, cores=0.4),
     _tests("real cluster: metrics, rules, dashboards", "tests/monitoring", budget_s=100),
 )
 _PENSTOCK = str(Path(sys.executable).with_name("penstock"))
@@ -134,6 +134,7 @@ _SPARK_TESTS = (
         "tests/spark",
         budget_s=300,
         without=["tests/spark/pipelines"],
+        cores=0.8,
         after=_WARM,
         environment=_SPARK,
     ),
@@ -141,11 +142,19 @@ _SPARK_TESTS = (
         *("Spark: pipelines", *_NOT_SLOW, "tests/spark/pipelines"),
         budget_s=400,
         without=_WHOLE_PIPELINES,
+        cores=0.8,
         after=_WARM,
         environment=_SPARK,
     ),
-    _tests("Spark: masters, tutorial, examples", *_WHOLE_PIPELINES, budget_s=400, after=_WARM, environment=_SPARK),
-    _tests("Spark: kills", "tests/chaos_spark", budget_s=400, after=_WARM, environment=_SPARK),
+    _tests(
+        "Spark: masters, tutorial, examples",
+        *_WHOLE_PIPELINES,
+        budget_s=400,
+        cores=0.8,
+        after=_WARM,
+        environment=_SPARK,
+    ),
+    _tests("Spark: kills", "tests/chaos_spark", budget_s=400, cores=0.8, after=_WARM, environment=_SPARK),
 )
 
 QUICK = (_CHECK, *_UNIT, *_PROPERTIES, PURE)
