@@ -315,6 +315,7 @@ def test_a_batch_that_claims_two_thousand_million_records_moves_no_offset() -> N
 def test_who_sends_faster_than_batches_are_opened_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker stops reading, and nothing is refused."""
     monkeypatch.setattr(opener, "CROWDED_BYTES", 100_000)
+    monkeypatch.setattr(produce, "MOST_BYTES_AT_ONCE", 10_000)
     batch = batch_of(*(Random(at).randbytes(1000) for at in range(40)), codec=Codec.ZSTD)
 
     async def body(door: Door) -> None:
@@ -336,7 +337,7 @@ def test_who_sends_faster_than_batches_are_opened_waits(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-@pytest.mark.parametrize("size", [10, 40_000])
+@pytest.mark.parametrize("size", [10, 200_000])
 def test_a_body_that_is_not_what_the_header_says_is_refused(codec: Codec, size: int) -> None:
     """On the loop, and in the opener's thread where it is large."""
     coin = Random(7)
@@ -366,5 +367,24 @@ def test_a_batch_that_opens_to_too_much_is_too_large() -> None:
     async def body(door: Door) -> None:
         client = await started(door)
         assert (await client.produce(bomb))["error_code"] == TOO_LARGE
+
+    with_door(body)
+
+
+def test_many_batches_of_one_request_are_not_all_opened_on_the_loop() -> None:
+    batch = batch_of(*(Random(at).randbytes(1000) for at in range(100)), codec=Codec.LZ4)
+
+    async def body(door: Door) -> None:
+        await door.topic(partitions=10)
+        client = await door.client()
+        rows = [{"index": index, "records": batch} for index in range(10)]
+        client.send(make("produce", 9, {"acks": -1, "topic_data": [{"name": "t", "partition_data": rows}]}))
+        waiting = 0
+        while not waiting:
+            await asyncio.sleep(0.0001)
+            waiting = door.engine.opener.waiting_bytes
+        assert waiting == 8 * len(batch), "256 KiB are two of them and a half"
+        _, answer = await client.receive("produce", 9)
+        assert [row["error_code"] for row in answer["responses"][0]["partition_responses"]] == [0] * 10
 
     with_door(body)

@@ -18,7 +18,7 @@ from struct import error as StructError  # noqa: N812
 from typing import NamedTuple
 from uuid import UUID
 
-from penstock.engine.partition import ACKS_ALL, Partition
+from penstock.engine.partition import ACKS_ALL, MOST_BYTES_AT_ONCE, Partition
 from penstock.engine.transactions.transaction import ProducerIdentity
 from penstock.engine.transactions.transactions import Admissions
 from penstock.engine.waiters import AckWait
@@ -214,11 +214,13 @@ def _append_all(
     appended: list[Waiting] = []
     openings: list[Opening] = []
     failed = False
+    room = MOST_BYTES_AT_ONCE
     for topic, partitions in request.topics:
         rows: list[Result] = []
         for index, batch in partitions:
-            row, partition, last_offset = _append(context, topic, index, batch, request, version, rows, openings)
+            row, partition, last_offset = _append(context, topic, index, batch, request, version, rows, openings, room)
             rows.append(row)
+            room -= len(batch) if batch is not None else 0
             if partition is not None:
                 appended.append(Waiting(partition, last_offset, rows, len(rows) - 1))
             failed = failed or (partition is None and bool(row.code))
@@ -269,8 +271,13 @@ def _append(
     version: int,
     rows: list[Result],
     openings: list[Opening],
+    room: int,
 ) -> tuple[Result, Partition | None, int]:
-    """The result row, and for a success the partition and last offset to wait for."""
+    """The result row, and for a success the partition and last offset to wait for.
+
+    Args:
+        room: bytes of compressed batches that the request may still open at once.
+    """
     topics = context.engine.topics
     partition: Partition | None = None
     try:
@@ -288,7 +295,7 @@ def _append(
         if request.acks == ACKS_ALL:
             partition.check_in_sync()
         header = partition.check(batch, zstd_allowed=version >= 7)
-        looked_at = partition.look(batch, header)
+        looked_at = partition.look(batch, header, room)
         begins = header.is_transactional and not partition.is_in_transaction(header)
         if begins or not looked_at or partition.must_wait(header):
             openings.append(Opening(rows, len(rows), partition, batch, header, begins, looked_at))
