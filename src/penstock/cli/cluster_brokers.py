@@ -373,8 +373,9 @@ For all of them, the defaults of topics that do not say otherwise:
   log.cleaner.min.cleanable.ratio, log.cleaner.min.compaction.lag.ms, log.cleanup.policy, log.flush,
   log.flush.interval.messages, log.flush.interval.ms, log.index.interval.bytes, log.index.size.max.bytes,
   log.message.timestamp.after.max.ms, log.message.timestamp.before.max.ms, log.message.timestamp.type,
-  log.preallocate, log.retention.bytes, log.retention.ms, log.roll.jitter.ms, log.roll.ms, log.segment.bytes,
-  log.segment.delete.delay.ms, message.max.bytes, min.insync.replicas, unclean.leader.election.enable""",
+  log.preallocate, log.records.check, log.retention.bytes, log.retention.ms, log.roll.jitter.ms, log.roll.ms,
+  log.segment.bytes, log.segment.delete.delay.ms, message.max.bytes, min.insync.replicas,
+  unclean.leader.election.enable""",
 )
 @click.option("--broker", "broker_ids", metavar="ID,ID...", type=BrokerIds(), help="These brokers; else all of them.")
 @click.option("--set", "sets", metavar="NAME=VALUE", multiple=True, help="Set it; may be repeated.")
