@@ -82,7 +82,7 @@ bench-cluster: setup ## measure three brokers beside three of Apache Kafka; writ
 simulate: setup ## many seeds of the simulated cluster (SEEDS)
 	@$(BIN)/python -m tests.simulation --seeds $${SEEDS:-10000}
 
-planted: setup ## find each planted bug by simulation again, within 1,000 seeds
+planted: setup ## how many seeds of the simulation find each planted bug, and the first that does
 	@$(BIN)/python -m tests.simulation --planted-all
 
 chaos-cluster: setup ## leaders and coordinators of a real cluster die again and again (KILLS, CHAOS_SEED, RECORDS)

@@ -69,8 +69,8 @@ def compile_modules() -> bool:
 def remove() -> None:
     """Remove what was compiled; a module would be found before its source."""
     (SOURCES / _MARK).unlink(missing_ok=True)
-    for path in _libraries():
-        path.unlink(missing_ok=True)
+    for path in SOURCES.rglob(f"*{SUFFIX}"):  # also of modules that are compiled no more
+        path.unlink()
 
 
 def _libraries() -> list[Path]:

@@ -17,19 +17,18 @@ import contextlib
 import json
 import shutil
 import signal
-import statistics
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.peers.broker import BrokerError
 
-from bench import machine
+from bench import ab_report, machine
 from bench.cells import MEGABYTE, Cell
+from bench.comparison import FORM, HEADS, ROUNDS_TO_JUDGE, Figures, compare
 from bench.native import CACHE, NativeError
 from bench.progress import say
 from bench.run import BUSY_PERCENT, EXIT_TERMINATED
@@ -52,82 +51,6 @@ CODECS = [name for name, cell in CASES.items() if cell.codec]
 # Unmeasured passes after a start, each of half the bytes. A JVM compiles its hot paths first.
 WARM_PASSES = {"penstock": 1, "kafka": 10}
 WARM_SHARE = 0.5
-# About one verdict in fifty is an accident; four rounds cannot get there.
-CHANCE = 0.02
-ROUNDS_TO_JUDGE = 5
-_HEADS = ("case", "OLD", "NEW", "NEW/OLD", "noise (range)", "chance", "verdict")
-_FORM = "{:<8}{:>8}{:>8}{:>9}  {:<24}{:>6}  {}\n"
-
-Figures = Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """CPU seconds per GB of every round. `again` is the second run of OLD, or of NEW with `new_twice`."""
-
-    old: Sequence[float]
-    new: Sequence[float]
-    again: Sequence[float]
-    new_twice: bool = False
-
-    @property
-    def levels(self) -> tuple[list[float], list[float]]:
-        """OLD and NEW of each round, the one that ran twice as its mean."""
-        once = [each[0] for each in self._runs()]
-        twice = [statistics.mean(each[1:]) for each in self._runs()]
-        return (once, twice) if self.new_twice else (twice, once)
-
-    @property
-    def ratios(self) -> list[float]:
-        return [new / old for old, new in zip(*self.levels, strict=True)]
-
-    @property
-    def noise(self) -> list[float]:
-        return [second / first for _once, first, second in self._runs()]
-
-    @property
-    def ratio(self) -> float:
-        return statistics.median(self.ratios)
-
-    @property
-    def chance(self) -> float:
-        """How often rounds would differ in one direction as clearly if all three runs were the same.
-
-        Then the run between is the greatest, the middle or the least of its round with a third each, whatever the
-        noise is like; one wild run counts no more than any other.
-        """
-        runs = self._runs()
-        score = sum((once > max(pair)) - (once < min(pair)) for once, *pair in runs)
-        ways = Counter({0: 1})
-        for _ in runs:
-            ways = Counter({at: sum(ways[at + step] for step in (-1, 0, 1)) for at in range(-len(runs), len(runs) + 1)})
-        return sum(count for at, count in ways.items() if abs(at) >= abs(score)) / 3 ** len(runs)
-
-    @property
-    def verdict(self) -> str:
-        rounds = len(self.old)
-        if rounds < ROUNDS_TO_JUDGE and self.chance <= 2 / 3**rounds:
-            return "too few rounds"  # each of them says the same, which no more than hints at a difference
-        if self.chance >= CHANCE:
-            return "within noise"
-        return "slower than noise" if self.ratio > 1 else "faster than noise"
-
-    def _runs(self) -> list[tuple[float, ...]]:
-        """Of each round: the side that ran once, the other, and the other again."""
-        once, twice = (self.old, self.new) if self.new_twice else (self.new, self.old)
-        return list(zip(once, twice, self.again, strict=True))
-
-    def line(self, name: str) -> str:
-        noise, (old, new) = self.noise, map(statistics.median, self.levels)
-        return _FORM.format(
-            name,
-            f"{old:.3f}",
-            f"{new:.3f}",
-            f"{self.ratio:.3f}",
-            f"{statistics.median(noise):.3f} ({min(noise):.3f} to {max(noise):.3f})",
-            f"{self.chance:.3f}",
-            self.verdict,
-        )
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -154,6 +77,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     size.add_argument("--gb", type=float, help="of values in each run (default: so that a run takes about 2 s)")
     size.add_argument("--records", type=int, help="in each run, in place of --gb")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where every figure of every round goes")
+    parser.add_argument("--save", action="store_true", help="keep it among bench/results and in docs/benchmarks.md")
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="for the data (default %(default)s)")
     options = parser.parse_args(arguments)
     options.cases = list(dict.fromkeys(options.cases or (CODECS if options.kafka else CASES)))
@@ -165,6 +89,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     for name in ("rounds", "gb", "records"):
         if (value := getattr(options, name)) is not None and value <= 0:
             parser.error(f"--{name} is {value}, but has to be positive")
+    if options.save and (options.rounds < ROUNDS_TO_JUDGE or options.gb or options.records):
+        parser.error(f"--save keeps only runs of full size, of {ROUNDS_TO_JUDGE} rounds at least")
     return options
 
 
@@ -205,11 +131,6 @@ def measure_rounds(
     return found
 
 
-def compare(found: Sequence[Mapping[str, Figures]], new_twice: bool, figure: str = "cpu") -> Comparison:
-    old, new, again = ([each[name][figure] for each in found] for name in ("old", "new", "again"))
-    return Comparison(old, new, again, new_twice)
-
-
 @contextlib.contextmanager
 def scratch(parent: Path) -> Iterator[Path]:
     parent.mkdir(parents=True, exist_ok=True)
@@ -222,16 +143,19 @@ def scratch(parent: Path) -> Iterator[Path]:
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure every case, printing its line when it is done, and return all figures."""
-    result: dict[str, Any] = {"rounds": options.rounds, "sides": {}, "cases": {}}
+    result: dict[str, Any] = {"rounds": options.rounds, "sides": {}, "revisions": {}, "cases": {}}
     with scratch(CACHE.parent) as checkouts, scratch(options.directory) as data:
         sides: dict[str, Tree | None] = {"old": None}
         for side, name in zip(("new",) if options.kafka else ("old", "new"), options.trees, strict=True):
             say(f"{side}: making {name} ready")
-            sides[side] = open_tree(name, checkouts / side)
+            sides[side] = made = open_tree(name, checkouts / side)
+            if options.save and not made.is_commit:
+                raise TreeError(f"{made.text()} is no commit, nobody could measure it again; commit it or drop --save")
         for side, tree in sides.items():
-            result["sides"][side] = tree.text() if tree else "Apache Kafka"
+            result["sides"][side] = tree.text() if tree else ab_report.KAFKA
+            result["revisions"][side] = tree.revision if tree else "kafka"
             sys.stdout.write(f"{side.upper()}: {result['sides'][side]}\n")
-        sys.stdout.write("Broker CPU seconds for 1 GB of values in and out, medians\n" + _FORM.format(*_HEADS))
+        sys.stdout.write("Broker CPU seconds for 1 GB of values in and out, medians\n" + FORM.format(*HEADS))
         for name in options.cases:
             share = share_of(CASES[name], options.gb, options.records)
             found = measure_rounds(sides, CASES[name], share, options.rounds, data)
@@ -259,13 +183,25 @@ def main() -> int:
     except (TreeError, NativeError, BrokerError) as failure:
         sys.stderr.write(f"{failure}\n")
         return 1
-    if options.json:
-        facts = {
-            "command": " ".join(["python -m bench.ab", *sys.argv[1:]]),
-            "machine": machine.facts(options.directory),
-        }
-        options.json.write_text(json.dumps(facts | result, indent=1) + "\n")
+    facts = {
+        "command": " ".join(["python -m bench.ab", *sys.argv[1:]]),
+        "machine": machine.facts(options.directory) | {"busy before": f"{busy_percent:.0f} %"},
+    }
+    keep(facts | result, options)
     return 0
+
+
+def keep(result: dict[str, Any], options: argparse.Namespace) -> None:
+    """Write it where it was asked for; with `--save` the page gets its table, too."""
+    text = json.dumps(result, indent=1) + "\n"
+    if options.json:
+        options.json.write_text(text)
+    if options.save:
+        target = ab_report.RESULTS / ab_report.name_of(result, time.strftime("%Y-%m-%d-%H%M", time.gmtime()))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        ab_report.save()
+        sys.stderr.write(f"{target}\n")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ from scripts.sentences import mended
 from bench.cluster_acks import EVERY_S
 from bench.cluster_gaps import PARTITIONS, PAUSE_S, STEADY_S, Kind
 from bench.cluster_throughput import IDLE_S, ROWS, WARM_PASSES
+from bench.fetching import PASSES
 from bench.figures import Result, figures, is_lost, ratios, short, verdicts
-from bench.report import DOCS, SUBJECTS, table
+from bench.report import DOCS, SUBJECTS, table, took
 from bench.report import RESULTS as ALL_RESULTS
 from bench.rows import Bar, at_most
 
@@ -145,7 +146,7 @@ broker.
 ```
 {result["command"]}
 ```
-
+{took(result)}
 - Throughput is measured in {len(result["rounds"])} rounds of both in turn, each with new clusters that first get
   {WARM_PASSES} unmeasured passes. Figures are medians over the rounds with their range; a ratio is the median of the
   rounds' own ratios, Penstock over Kafka. MB and GB are powers of ten and count values only, once, not for each
@@ -153,7 +154,11 @@ broker.
 - **Page cache**: no replica syncs (Penstock with the topic setting `flush=os`). **Synced**: every replica syncs before
   the record is acknowledged (Kafka with `flush.messages=1`). **Defaults**: Penstock syncs, Kafka does not.
 - The client is librdkafka (`bench/load.c`) in a process of its own. Everything is read back and checked: a record that
-  is lost, doubled or out of order ends the run.
+  is lost, doubled or out of order ends the run. Its consumer has `fetch.queue.backoff.ms=1`: with librdkafka's own
+  second it stands still for so long whenever its queue is full.
+- Without a client's work: `bench/fetch.c` reads the same topic {PASSES} times with plain Fetch requests, on one
+  connection to each leader, and its kernel drops the records. It checks the heads of the batches: the offsets have no
+  gap, and end in each partition where the producer's did.
 - CPU is user and system time of all brokers, and of etcd; without any client it is measured over {IDLE_S:g} s. Kafka
   runs with the JVM options of its own start script, etcd with its own settings.
 - To measure gaps, a producer with librdkafka's own settings and acks=all writes to one of {PARTITIONS} partitions: each

@@ -16,7 +16,7 @@ from tests.cluster.kafka_cluster import KafkaCluster
 from tests.cluster.penstock_cluster import PenstockCluster
 
 from bench.scale import settle
-from bench.subject import _KAFKA_JVM, ADMIN_S, KAFKA_HEAP
+from bench.subject import _KAFKA_JVM, ADMIN_S, KAFKA_HEAP, cpu_of
 
 # The etcd of the tests is killed alone, never with the machine, and does not sync; here it keeps what it promises.
 _ETCD = ("--unsafe-no-fsync=false",)
@@ -52,9 +52,8 @@ def cpu_s(cluster: ClusterProcess) -> float:
     processes += [child for child in psutil.Process().children() if child.name() == "etcd"]
     total = 0.0
     for each in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            times = each.cpu_times()
-            total += times.user + times.system
+        with contextlib.suppress(OSError):
+            total += cpu_of(each.pid)
     return total
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tests.cluster.cluster_process import ClusterProcess
 
-from bench import native
+from bench import fetching, native
 from bench.cells import MEGABYTE, TOPIC_CONFIG, Durability
 from bench.cluster_subject import cpu_s, delete_topic, running
 from bench.progress import say
@@ -38,7 +38,10 @@ ROWS = [
     ),
     Row("default-produce", "Produce", _TITLE + "defaults", "MB/s", more_is_better=True),
     *(Row(f"{cell.name}-consume", "Consume", _TITLE + cell.durability, "MB/s", (), True) for cell in CELLS),
+    Row("cache-fetch", "Consume", f"{_TITLE}page cache, without a client's work", "MB/s", more_is_better=True),
     *(Row(f"{cell.name}-cpu", "CPU", f"to write 1 GB, {cell.durability}", "CPU-s") for cell in CELLS),
+    *(Row(f"{cell.name}-cpu-consume", "CPU", f"to read 1 GB, {cell.durability}", "CPU-s") for cell in CELLS),
+    Row("cache-fetch-cpu", "CPU", "to read 1 GB, page cache, without a client's work", "CPU-s"),
     Row("idle-cpu", "CPU", "without any client", "cores"),
 ]
 
@@ -67,14 +70,32 @@ def _measure_cell(cluster: ClusterProcess, cell: Cell, share: float, directory: 
     cluster.create_topic(topic, PARTITIONS, TOPIC_CONFIG[cell.durability][cluster.name])
     megabytes = records * RECORD_BYTES / MEGABYTE
     settle(directory, int(megabytes * len(cluster.nodes)))
+    written = fetching.Written(topic, PARTITIONS, records, RECORD_BYTES)
     place = (cluster.bootstrap, topic, PARTITIONS, records, RECORD_BYTES)
     before_s = cpu_s(cluster)
     produced = native.run("load", "produce", *place, "all")
-    took_s = cpu_s(cluster) - before_s
+    between_s = cpu_s(cluster)
     consumed = native.run("load", "consume", *place)
+    after_s = cpu_s(cluster)
+    leaders = _leaders(cluster, topic)
+    before_fetch_s = cpu_s(cluster)
+    fetched = fetching.read(written, fetching.connect(leaders))
+    fetched_s = cpu_s(cluster) - before_fetch_s
     delete_topic(cluster, topic)
+    gigabytes = megabytes / 1000
     return {
         "produce": megabytes / produced["seconds"],
         "consume": megabytes / consumed["seconds"],
-        "cpu": took_s / (megabytes / 1000),
+        "fetch": megabytes * fetching.PASSES / fetched["seconds"],
+        "cpu": (between_s - before_s) / gigabytes,
+        "cpu-consume": (after_s - between_s) / gigabytes,
+        "fetch-cpu": fetched_s / gigabytes / fetching.PASSES,
     }
+
+
+def _leaders(cluster: ClusterProcess, topic: str) -> dict[str, list[int]]:
+    """The address of each leader with its partitions."""
+    found: dict[str, list[int]] = {}
+    for number in range(PARTITIONS):
+        found.setdefault(cluster.nodes[cluster.leader(topic, number)].bootstrap, []).append(number)
+    return found

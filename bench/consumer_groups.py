@@ -37,6 +37,7 @@ ROWS = [
         "MB/s",
         more_is_better=True,
     ),
+    Row("tool-cpu", rebalancing.THEME, "Kafka's consumer performance tool: broker's CPU", "CPU-s/GB"),
 ]
 
 
@@ -59,8 +60,10 @@ def measure_tool(subject: Subject, scale: Scale) -> dict[str, float]:
     native.run("load", "produce", subject.bootstrap, topic, TOOL_PARTITIONS, records, RECORD_BYTES, "1")
     settle(subject.directory)
     for number in range(PASSES):
+        before_s = subject.cpu_s()
         found = jvm.consume_in_group(subject.bootstrap, topic, f"tool-{number}", records)
+    took_s = subject.cpu_s() - before_s
     subject.delete_topic(topic)
     rate = found["records"] * RECORD_BYTES / MEGABYTE / found["seconds"]
     say(f"{subject.name}: consumer performance tool: {rate:.0f} MB/s, {found['join_s']:.2f} s to join")
-    return {"tool-consume": rate}
+    return {"tool-consume": rate, "tool-cpu": took_s / (found["records"] * RECORD_BYTES / 1e9)}

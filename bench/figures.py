@@ -43,7 +43,7 @@ def is_lost(result: Result, row: Row) -> bool:
     if any(not verdict.holds for verdict in verdicts(result, row)):
         return True
     found = ratios(result, row.name)
-    if not found:
+    if not found or not row.judged:
         return False
     ratio = statistics.median(found)
     return ratio < 1.0 if row.more_is_better else ratio > 1.0

@@ -11,7 +11,8 @@
  * `codec` is librdkafka's compression.type, at level 1. Values are one block of random bytes, which no codec makes
  * smaller; with `text` they are many different JSON objects, which shrink to about a quarter. All sizes count before
  * compression.
- * `skip` begins at an offset, behind what another produce put into each partition.
+ * `skip` begins at an offset, behind what another produce put into each partition. A consumer that has enough queued
+ * asks again after a millisecond; librdkafka's own second would have every broker stand still for as long.
  * `latency` is from the call of produce to the delivery report, `passage` from the call to the consumer's poll in the
  * same process; both take an open loop of RATE records a second. `samples` gets two int64 a record: sent, took (ns);
  * SIGTERM ends `latency` early.
@@ -241,6 +242,7 @@ static rd_kafka_t *open_consumer(const struct place *at) {
   set(conf, "enable.auto.commit", "false");
   set(conf, "enable.auto.offset.store", "false");
   set(conf, "auto.offset.reset", "error");
+  set(conf, "fetch.queue.backoff.ms", "1");
   return open_client(RD_KAFKA_CONSUMER, conf, at->bootstrap);
 }
 

@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import psutil
 from tests.peers.kafka import jars
 
@@ -30,7 +31,7 @@ def facts(data_directory: Path) -> dict[str, Any]:
         "java": _first_line("java", "-version"),
         "penstock": _version("penstock-mq"),
         "kafka": f"{jars().name.removeprefix('kafka-')}, heap {KAFKA_HEAP}",
-        "librdkafka": _first_line("pkg-config", "--modversion", "rdkafka"),
+        "librdkafka": confluent_kafka.libversion()[0],  # native.py links the C programs with the same
     }
 
 

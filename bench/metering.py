@@ -7,6 +7,7 @@ short and alternate, so that what disturbs the machine disturbs both.
 import statistics
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -75,6 +76,7 @@ def measure(name: str, directory: Path, scale: Scale) -> dict[str, float]:
 
 
 def _compare(metered: Subject, unmetered: Subject, scale: Scale) -> dict[str, float]:
+    cell = replace(BASE, fetch=())
     share = scale.share * PASS_MB / BASE.megabytes
     brokers = {"metered": metered, "unmetered": unmetered}
     used_s: dict[str, list[float]] = {name: [] for name in brokers}
@@ -83,7 +85,7 @@ def _compare(metered: Subject, unmetered: Subject, scale: Scale) -> dict[str, fl
     try:
         for number in range(2 + PASSES * 2):
             turn = turns[number % 4]
-            cpu_s = measure_cell(brokers[turn], BASE, share)["cpu"]
+            cpu_s = measure_cell(brokers[turn], cell, share)["cpu"]
             if number >= 2:  # the first pass of each warms up
                 used_s[turn].append(cpu_s)
     finally:

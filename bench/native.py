@@ -11,9 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
+
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent / ".cache" / "bench"
-_LIBRARIES = {"load": ["-lrdkafka", "-lpthread"], "transact": ["-lrdkafka"], "floor": []}
 _TIMEOUT_S = 300.0
 
 
@@ -21,16 +22,38 @@ class NativeError(Exception):
     """A C program did not compile, or ended with an error."""
 
 
+def librdkafka() -> list[str]:
+    """The linker's arguments for the librdkafka of confluent-kafka, the one `machine.facts` has the version of.
+
+    Debian's lacks `fetch.queue.backoff.ms`, which came with 2.2; only its headers are used.
+    """
+    bundle = Path(confluent_kafka.__file__).resolve().parents[1] / "confluent_kafka.libs"
+    bundled = max(bundle.glob("librdkafka*.so*"), default=None)
+    if bundled is None:  # built against the system's
+        return ["-lrdkafka"]
+    return [f"-L{bundle}", f"-l:{bundled.name}", f"-Wl,-rpath,{bundle}"]
+
+
+def libraries(name: str) -> list[str]:
+    return {
+        "load": [*librdkafka(), "-lpthread"],
+        "transact": librdkafka(),
+        "fetch": ["-lpthread"],
+        "floor": [],
+    }[name]
+
+
 @cache
 def program(name: str) -> Path:
-    source = HERE / f"{name}.c"
-    target = CACHE / f"{name}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
+    source, linked = HERE / f"{name}.c", libraries(name)
+    fingerprint = hashlib.sha256(source.read_bytes() + " ".join(linked).encode()).hexdigest()[:16]
+    target = CACHE / f"{name}-{fingerprint}"
     if not target.exists():
         CACHE.mkdir(parents=True, exist_ok=True)
         handle, fresh = tempfile.mkstemp(dir=CACHE)
         os.close(handle)
         done = subprocess.run(
-            ["gcc", "-O2", "-Wall", "-o", fresh, str(source), *_LIBRARIES[name]],
+            ["gcc", "-O2", "-Wall", "-o", fresh, str(source), *linked],
             capture_output=True,
             text=True,
             check=False,

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from scripts.sentences import mended
 
-from bench import plots
-from bench.cells import PACE_PARTITIONS
+from bench import ab_report, plots
+from bench.cells import CELLS, PACE_PARTITIONS
 from bench.compaction import COPIES
 from bench.crowd import PARTITIONS as CROWD_PARTITIONS
+from bench.fetching import PASSES
 from bench.figures import Result, figures, is_lost, ratios, short, spread, verdicts
-from bench.groups import ROWS
+from bench.groups import OWN, ROWS
 from bench.neighbours import RATE
 from bench.opening import WIDEST_LIMIT_S
 from bench.rebalancing import MEMBERS, PARTITIONS
@@ -28,6 +29,14 @@ PAGE = "benchmarks.md"
 SUBJECTS = {"penstock": "Penstock", "kafka": "Apache Kafka", "floor": "C floor"}
 NOTES = {
     "Produce": "![Throughput](pictures/benchmarks-throughput.svg)",
+    "Consume": "Below each rate stands what it cost the broker: CPU seconds for a GB of values, with the consumer's "
+    "connecting and looking up of offsets, which is most of it where there are 1,000 partitions and few bytes. A rate "
+    "that both brokers reach alike is the client's own.",
+    "Consume without a client's work": f"`bench/fetch.c` reads the same topics {PASSES} times with plain Fetch "
+    "requests of version 4, up to 1 MiB of a partition and 50 MiB in an answer, one request at a time on each "
+    "connection. Its kernel drops the records, so that it costs next to nothing and the broker is the limit. What it "
+    "checks are the heads of the batches: the offsets have no gap, and end in each partition where the producer's did, "
+    "on both brokers alike. The consumer before it has checked the same records one by one.",
     "Broker CPU for 1 GB in and out": "![Broker CPU](pictures/benchmarks-cpu.svg)",
     "Latency": "![Latency](pictures/benchmarks-latency.svg)",
     "Start and memory": "Ready means Penstock's `ready` line, and Kafka's first answer to a metadata request.",
@@ -107,6 +116,25 @@ def losses(result: Result) -> str:
     return "\n".join(lines) or "None in this run."
 
 
+def took(result: Result) -> str:
+    """How long it took, where the result knows."""
+    return f"\nThis took {result['took_s'] / 60:.0f} minutes.\n" if "took_s" in result else ""
+
+
+def left_out(result: Result) -> str:
+    """What a brief run does not measure, and why; nothing of any other."""
+    if not result["scale"].get("brief"):
+        return ""
+    reasons: dict[str, list[str]] = {}
+    for cell in CELLS:
+        reasons.setdefault(cell.repeats, []).append(cell.title())
+    for name, group in OWN.items():
+        reasons.setdefault(group.repeats, []).append(f"the group `{name}`")
+    reasons.pop("", None)
+    said = "; ".join(f"{' / '.join(titles)}: {reason}" for reason, titles in reasons.items())
+    return f"- The run was a brief one, without what other rows show already. {said}.\n"
+
+
 def page(result: Result) -> str:
     machine = "\n".join(f"| {name} | {value} |" for name, value in result["machine"].items())
     return f"""# Benchmarks
@@ -119,14 +147,17 @@ A bar is a limit that we have set ourselves. Rows without a bar are measured in 
 ```
 {result["command"]}
 ```
-
-- **Page cache**: neither syncs (Penstock with the topic setting `flush=os`). **Synced**: both sync before they
-  acknowledge (Kafka with `flush.messages=1`). **Defaults**: both as they are; Penstock syncs, Kafka does not.
+{took(result)}
+{left_out(result)}- **Page cache**: neither syncs (Penstock with the topic setting `flush=os`). **Synced**:
+  both sync before they acknowledge (Kafka with `flush.messages=1`). **Defaults**: both as they are; Penstock syncs,
+  Kafka does not.
 - If a row names no client, it is librdkafka (`bench/load.c`). Java is Kafka's own producer performance tool for
   writing, and `bench/Consume.java`, a consumer with assigned partitions, for reading. Kafka's consumer performance
   tool, which has a row among the consumer groups, does not check what it reads.
-- Every consumer except that tool checks that each partition comes back whole and in order; a lost or doubled record
-  ends the run, and there is no figure.
+- librdkafka's consumers have `fetch.queue.backoff.ms=1`. With its own second they stand still for so long whenever
+  their queue is full, beside both brokers.
+- Every consumer except that tool, and the reader that drops the records, checks that each partition comes back whole
+  and in order; a lost or doubled record ends the run, and there is no figure.
 - A fresh broker first gets {result["scale"]["warm_passes"]} unmeasured passes of half a gigabyte and one over 1,000
   partitions, so that the JVM's compiler has done its work. Kafka runs with the JVM options of its own start script.
 - Each partition of a topic of 1,000 gets 16 records before the topic is measured: the first use of a partition's files
@@ -170,13 +201,17 @@ def combine(results: Sequence[Result]) -> Result:
             for broker, found in more.items():
                 one.setdefault(broker, {}).update(found)
     commands = [f"{each['command']}  # at {each['machine']['revision']}" for each in results]
-    return main | {"rounds": rounds, "command": "\n".join(commands)}
+    combined = main | {"rounds": rounds, "command": "\n".join(commands)}
+    combined.pop("took_s", None)
+    if all("took_s" in each for each in results):
+        combined["took_s"] = sum(each["took_s"] for each in results)
+    return combined
 
 
 def save(result: Result, docs: Path = DOCS) -> None:
     """Write the page and its plots."""
     docs.mkdir(parents=True, exist_ok=True)
-    (docs / PAGE).write_text(mended(page(result)))
+    (docs / PAGE).write_text(ab_report.renewed(mended(page(result)), ab_report.section()))
     plots.save_all(result, docs / "pictures")
 
 

@@ -32,6 +32,7 @@ class Row:
         name: the key of its figures in a result file.
         theme: the table it stands in.
         more_is_better: rates; otherwise times, memory and CPU.
+        judged: whether a worse figure than Kafka's is a loss; what a client needs is not.
         reason: why Kafka is ahead or a bar is missed, for the list of losses.
     """
 
@@ -42,6 +43,7 @@ class Row:
     bars: tuple[Bar, ...] = ()
     more_is_better: bool = False
     reason: str = ""
+    judged: bool = True
 
 
 def at_least(limit: float, against: Against = "kafka") -> Bar:

@@ -14,7 +14,7 @@ from typing import Any
 from tests.peers.broker import BrokerError
 
 from bench import machine, report
-from bench.groups import NAMES, OWN, SHARED
+from bench.groups import BRIEF_NAMES, NAMES, OWN, SHARED
 from bench.native import CACHE, NativeError
 from bench.progress import say
 from bench.scale import Scale, settle
@@ -39,13 +39,14 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--latency-seconds", type=int, default=6, help="per latency row (default %(default)s)")
     parser.add_argument("--warm-passes", type=int, default=6, help="unmeasured passes (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="one small round, to see that all of it works")
-    parser.add_argument("--only", default=",".join(NAMES), help=f"of {','.join(NAMES)}")
+    parser.add_argument("--brief", action="store_true", help="leave out what other rows show already")
+    parser.add_argument("--only", help=f"of {','.join(NAMES)}")
     parser.add_argument("--brokers", default=",".join(BROKERS), help=f"of {','.join(BROKERS)}")
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="where the data goes for the run")
     parser.add_argument("--output", type=Path, help="result file; a complete run has a place of its own")
     parser.add_argument("--check", action="store_true", help="exit 1 when a bar is missed")
     options = parser.parse_args(arguments)
-    options.only = options.only.split(",")
+    options.only = options.only.split(",") if options.only else list(whole(options.brief))
     options.brokers = options.brokers.split(",")
     for given, known in ((options.only, NAMES), (options.brokers, BROKERS)):
         if unknown := set(given) - set(known):
@@ -59,6 +60,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
+def whole(brief: bool) -> tuple[str, ...]:
+    """The groups of a complete run."""
+    return BRIEF_NAMES if brief else NAMES
+
+
 def run_round(options: argparse.Namespace, scale: Scale, directory: Path, number: int) -> dict[str, Any]:
     """Every broker once; the order turns with the rounds, so that none is always first.
 
@@ -70,7 +76,7 @@ def run_round(options: argparse.Namespace, scale: Scale, directory: Path, number
     for name in order:
         figures = measure_shared(name, options.only, scale, directory)
         for group, own in OWN.items():
-            if group in options.only and own.is_due(number):
+            if group in options.only and own.is_due(number, scale.brief):
                 figures |= own.measure(name, directory, scale)
         found[name] = figures
     return found
@@ -98,8 +104,9 @@ def measure_shared(name: str, only: list[str], scale: Scale, directory: Path) ->
 
 def complete(options: argparse.Namespace) -> bool:
     """Whether the run may stand among the results: everything, at full size, often enough for a median, warm."""
-    whole = set(options.only) == set(NAMES) and set(options.brokers) == set(BROKERS) and options.share >= 1.0
-    return whole and options.output is None and options.rounds >= MIN_ROUNDS and options.warm_passes >= MIN_PASSES
+    everything = set(options.only) == set(whole(options.brief)) and set(options.brokers) == set(BROKERS)
+    everything = everything and options.share >= 1.0
+    return everything and options.output is None and options.rounds >= MIN_ROUNDS and options.warm_passes >= MIN_PASSES
 
 
 def save(result: dict[str, Any], options: argparse.Namespace) -> Path:
@@ -120,13 +127,14 @@ def main() -> int:
     if machine.filesystem(options.directory) in _NOT_DISKS:
         sys.stderr.write(f"{options.directory} is no disk; choose another with --directory\n")
         return 2
-    scale = Scale(options.share, options.warm_passes, options.latency_seconds)
+    scale = Scale(options.share, options.warm_passes, options.latency_seconds, brief=options.brief)
     busy_percent = machine.busy_percent()
     if busy_percent > BUSY_PERCENT:
         sys.stderr.write(f"other work takes {busy_percent:.0f} % of this machine: the figures will be off\n")
     if not complete(options):
         sys.stderr.write("a partial run: shows that it works, judges nothing, leaves docs/benchmarks.md alone\n")
     directory = Path(tempfile.mkdtemp(prefix="bench-", dir=options.directory))
+    began_s = time.monotonic()
     result: dict[str, Any] = {
         "command": " ".join([".venv/bin/python -m bench.run", *sys.argv[1:]]),
         "machine": machine.facts(directory) | {"busy before": f"{busy_percent:.0f} %"},
@@ -137,6 +145,7 @@ def main() -> int:
         for number in range(options.rounds):
             say(f"round {number + 1} of {options.rounds}")
             result["rounds"].append(run_round(options, scale, directory, number))
+        result["took_s"] = round(time.monotonic() - began_s)
         say("end")
     except (NativeError, BrokerError) as failure:
         sys.stderr.write(f"{failure}\n")

@@ -18,14 +18,18 @@ class Scale:
         warm_passes: unmeasured passes of half the base cell's bytes.
         latency_s: how long each rate is kept up.
         bars_only: leave out cells that have no bar.
+        brief: leave out cells that repeat others.
     """
 
     share: float
     warm_passes: int
     latency_s: int
     bars_only: bool = False
+    brief: bool = False
 
     def includes(self, cell: Cell | Pace) -> bool:
+        if self.brief and isinstance(cell, Cell) and cell.repeats:
+            return False
         return bool(cell.bars) or not self.bars_only
 
     def partitions(self, full: int) -> int:

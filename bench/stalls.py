@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 from penstock.engine.groups.consumer_requests import ConsumerHeartbeat
 from penstock.engine.groups.offsets import CommitRequest, NewOffset
-from penstock.protocols.kafka.messages import encode, schema_of
+from penstock.protocols.kafka_wire.messages import encode, schema_of
 from penstock.server.broker import Broker
 from penstock.server.config import Address, Config, Defaults, Listeners
 

@@ -118,7 +118,7 @@ class Subject:
         total = 0.0
         for each in self._processes():
             with contextlib.suppress(OSError):
-                total += time.clock_gettime(_cpu_clock(each.pid))
+                total += cpu_of(each.pid)
         return total
 
     def rss_mb(self) -> float:
@@ -163,9 +163,13 @@ class Subject:
         return [main, *main.children(recursive=True)]
 
 
-def _cpu_clock(pid: int) -> int:
-    """The clock of another process's CPU time (clock_getcpuclockid): nanoseconds, where /proc counts in hundredths."""
-    return (~pid << 3) | 2
+def cpu_of(pid: int) -> float:
+    """Another process's CPU seconds, by its own clock (clock_getcpuclockid): /proc counts in hundredths.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def start(

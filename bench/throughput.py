@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench import jvm, native
-from bench.cells import BASE, CELLS, MEGABYTE, Cell, throughput_rows
+from bench import fetching, jvm, native
+from bench.cells import BASE, CELLS, MEGABYTE, Cell, fetch_name, throughput_rows
 from bench.progress import say
 from bench.rows import Row, at_most
 from bench.scale import Scale, settle
@@ -53,6 +53,7 @@ def measure_cell(subject: Subject, cell: Cell, share: float) -> dict[str, float]
     between_s = subject.cpu_s()
     consumed = consume(subject, cell, topic, records)
     after_s = subject.cpu_s()
+    fetched = fetch(subject, cell, topic, records)
     subject.delete_topic(topic)
     return {
         "produce": produced["bytes"] / MEGABYTE / produced["seconds"],
@@ -60,6 +61,7 @@ def measure_cell(subject: Subject, cell: Cell, share: float) -> dict[str, float]
         "cpu": (after_s - before_s) / (megabytes / 1000),
         "cpu-produce": (between_s - before_s) / (megabytes / 1000),
         "cpu-consume": (after_s - between_s) / (megabytes / 1000),
+        **fetched,
     }
 
 
@@ -89,6 +91,27 @@ def consume(subject: Subject, cell: Cell, topic: str, records: int) -> dict[str,
     options = [*(["keyed"] if cell.keyed else []), *([f"skip={cell.prefilled}"] if cell.prefilled else [])]
     place = (subject.bootstrap, topic, cell.partitions, records, cell.record_bytes)
     return native.run("load", "consume", *place, *options)
+
+
+def fetch(subject: Subject, cell: Cell, topic: str, records: int) -> dict[str, float]:
+    """The same topic through a client that does next to nothing, on as many connections as the cell asks for."""
+    figures: dict[str, float] = {}
+    for connections in cell.fetch:
+        written = fetching.Written(topic, cell.partitions, records, cell.record_bytes, cell.keyed, cell.prefilled)
+        places = fetching.connect({subject.bootstrap: range(cell.partitions)}, connections)
+        gigabytes = written.megabytes * fetching.PASSES / 1000
+        before_s = subject.cpu_s()
+        found = fetching.read(written, places)
+        took_s = subject.cpu_s() - before_s
+        name = fetch_name(cell, connections).removeprefix(f"{cell.name}-")
+        figures |= {
+            name: gigabytes * 1000 / found["seconds"],
+            f"{name}-cpu": took_s / gigabytes,
+            f"{name}-reader": found["cpu_s"] / gigabytes,
+            f"{name}-bytes": found["bytes"],
+            f"{name}-batches": found["batches"],
+        }
+    return figures
 
 
 def warm_up(subject: Subject, scale: Scale) -> None:

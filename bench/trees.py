@@ -9,6 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 _PACKAGE = Path("src", "penstock")
+NO_COMMIT = "no commit"
 
 
 class TreeError(Exception):
@@ -35,6 +36,11 @@ class Tree:
         """The command `penstock` of these sources, whatever is installed and wherever this runs."""
         paths = (f"PYTHONPATH={self.root / 'src'}", "PYTHONSAFEPATH=1")
         return ["env", *paths, sys.executable, "-m", "penstock.cli.main"]
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether its revision says all of it."""
+        return self.revision not in ("", NO_COMMIT) and not self.revision.endswith("+")
 
     def text(self) -> str:
         modules = f"{self.compiled} compiled modules" if self.compiled else "nothing compiled"
@@ -77,9 +83,9 @@ def _unpack(ref: str, scratch: Path) -> str:
 
 
 def _revision(checkout: Path) -> str:
-    """Empty when git does not know the directory."""
+    """NO_COMMIT when git does not know the directory."""
     command = ["git", "-C", str(checkout), "describe", "--always", "--dirty=+", "--abbrev=9", "--exclude=*"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "no commit"
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or NO_COMMIT
 
 
 def _run(command: list[str], directory: Path, refused: str) -> str:

@@ -21,15 +21,16 @@ from penstock.pipelines.sinks import KINDS, kind_of
 from penstock.pipelines.spec import tables
 from penstock.protocols.kafka.handlers.api_versions import advertised
 from penstock.protocols.kafka.session import APIS
-from penstock.server.config import Config
-from penstock.server.config_table import PARTITIONS_KEY, SETTINGS
+from penstock.server.config_loading import explain
+from penstock.server.config_table import SETTINGS
+from penstock.server.doors import table as doors
 from penstock.spark.options.option_table import OPTIONS
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 
 def configuration() -> str:
-    defaults = Config()
+    defaults = {each.key: each.value for each in explain(env={})}
     lines = [
         "# Configuration",
         "",
@@ -42,11 +43,43 @@ def configuration() -> str:
         "|---|---|---|---|",
     ]
     for setting in SETTINGS:
-        key = "defaults.partitions" if setting.key == PARTITIONS_KEY else setting.key
-        default = attrgetter(key)(defaults)
+        default = defaults[setting.key]
         shown = "" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
         lines.append(f"| `{setting.key}` | {shown} | {setting.allowed} | {setting.purpose} |")
     lines += [
+        "",
+        "## Listeners",
+        "A broker listens for Kafka clients (`kafka`), for health and metrics (`http`), and in a cluster for the other",
+        "brokers (`internal`). `listeners.NAME` says where, and `listeners.advertised_NAME` which address peers are",
+        "told. These are short forms; `listeners` takes a list, which can name the same ones and more of them:",
+        "",
+        "```yaml",
+        "listeners:",
+        "- {protocol: kafka, address: 127.0.0.1:9092}",
+        "- {name: outside, protocol: kafka, address: 0.0.0.0:9192, advertised: broker-1.example.com:9192}",
+        "```",
+        "",
+        '- In the environment and in flags the list is one text, as JSON or YAML: `PENSTOCK_LISTENERS=\'[{"protocol":',
+        '  "kafka", "address": "127.0.0.1:9092"}]\'`. It is one setting: the last layer that has it replaces it whole.',
+        f"- `protocol` is one of {', '.join(f'`{name}`' for name in doors.KINDS)}. `name` is the protocol's",
+        "  if you leave it out, and is unique. A listener that is both in the list and in a short form is refused.",
+        "- `tls` is a map of `certificate` and `key`, and if you want `password_file`, `authority`, `client_auth`",
+        "  (`none`, `request` or `require`), `revoked` and `names`; [tls.md](tls.md) shows how. `auth` is what clients",
+        "  log in by: `scram`, `plain`, `certificate`, or a list of them ([security.md](security.md)); HTTP listeners",
+        "  have `basic` and `key`. Without the two, clients speak in plain and are not asked who they are.",
+        "- A Kafka client is told, of every broker, the address of the listener that has the name of the one it came",
+        "  to; of a broker without such a listener, the address of its listener `kafka`. So give listeners the same",
+        "  names on all brokers.",
+        "- `limits.max_connections`, `limits.max_receive_bytes` and `limits.max_answer_bytes` hold for all listeners",
+        "  for Kafka clients together.",
+        "- A broker opens the listeners you name, and `kafka`, `http` and (in a cluster) `internal` even if you do not",
+        "  name them. If one of them cannot be opened, the broker does not start.",
+        "- A start that names no listener at all, in no layer, opens the standard port of each protocol on 127.0.0.1.",
+        "  If another process has port 9092 (or, in a cluster, 9094), the broker does not start. If another process",
+        "  has 8080, the broker starts without health and metrics and logs one line that says so: whoever needs them",
+        "  names `listeners.http`.",
+        "- The `ready` line of `penstock serve` names every listener that is open: `ready kafka=127.0.0.1:9092",
+        "  http=127.0.0.1:8080 outside=0.0.0.0:9192`.",
         "",
         "## Topic settings",
         "Set them when you create a topic, under Kafka's names, and change them at any time (`penstock",

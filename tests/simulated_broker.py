@@ -1,7 +1,7 @@
 """An engine on a simulated disk, for tests of storage and engine: one life of a broker, and how to read its logs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from random import Random
 from typing import Any, NamedTuple
@@ -9,7 +9,9 @@ from unittest.mock import patch
 
 from penstock.engine.engine import Engine
 from penstock.engine.partition import Partition
-from penstock.engine.waiters import AckWait
+from penstock.engine.reading import AbortedTransaction, Cursor
+from penstock.engine.safety import until_safe
+from penstock.engine.settings import EngineSettings, Ports
 from penstock.observe.stats import Stats
 from penstock.ports.disk import Disk
 from penstock.ports.metadata import MetadataStore
@@ -18,7 +20,6 @@ from penstock.records.build import build_batch
 from penstock.records.record import iterate_batch
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.log.log import Appended
-from penstock.storage.log.segment import NotReady
 from penstock.testing.virtual_clock import VirtualClock, run_virtual
 
 HUGE = 1 << 30
@@ -45,17 +46,13 @@ class Broker:
         self.stats = Stats()
         self.directory = DataDirectory(disk, "data")
         self.engine = Engine(
-            disk=disk,
-            clock=clock,
-            randomness=Random(seed),
-            store=store,
-            directory=self.directory,
-            stats=self.stats,
-            fail=self.failures.append,
-            defaults=defaults or {},
-            default_partitions=1,
-            upkeep_ms=upkeep_ms,
-            ends_behind_s=ends_behind_s,
+            Ports(disk, clock, Random(seed), store),
+            self.directory,
+            self.stats,
+            self.failures.append,
+            EngineSettings(
+                defaults=defaults or {}, default_partitions=1, upkeep_ms=upkeep_ms, ends_behind_s=ends_behind_s
+            ),
         )
 
     async def start(self) -> None:
@@ -90,13 +87,8 @@ def append(partition: Partition, batch: bytearray) -> Appended:
 
 async def until_visible(partition: Partition, last_offset: int) -> None:
     """Return when an `acks=all` of a batch ending at `last_offset` would be answered."""
-    if partition.high_watermark > last_offset:
-        return
-    done = asyncio.get_running_loop().create_future()
-    wait = AckWait(lambda: done.set_result(None))
-    partition.waiters.add_ack(last_offset, wait)
-    wait.arrive()
-    await done
+    if partition.high_watermark <= last_offset:
+        await until_safe([(partition, last_offset)])
 
 
 async def produce(partition: Partition, batch: bytearray) -> Appended:
@@ -117,15 +109,17 @@ class Stored(NamedTuple):
 
 
 async def read_some(partition: Partition, offset: int, max_bytes: int = HUGE) -> list[Stored]:
-    """One read as the Kafka door does it: warm while the log asks for it."""
-    for _ in range(8):
-        try:
-            found = partition.read(offset, max_bytes, committed=False, at_least_one=True)
-        except NotReady:
-            await partition.opened().warm(offset, min(max_bytes, 1 << 20))
-            continue
-        return [] if found is None else split(found.file.read_at(found.size, found.position))
-    raise AssertionError(f"{partition.topic} is never ready to be read at {offset}")
+    """What a reader of everything visible gets next."""
+    return (await read_next(partition, offset, max_bytes, committed=False))[0]
+
+
+async def read_next(
+    partition: Partition, offset: int, max_bytes: int, *, committed: bool
+) -> tuple[list[Stored], Sequence[AbortedTransaction]]:
+    """Batches, and what was aborted among them."""
+    found = await Cursor(partition, offset, committed=committed).next(max_bytes, 0)
+    batches = [] if found.data is None else split(found.data.file.read_at(found.data.size, found.data.position))
+    return batches, found.aborted
 
 
 def split(data: bytes) -> list[Stored]:

@@ -9,6 +9,7 @@ from penstock.storage.checked_file import save_all
 from penstock.storage.log.commit import Committer
 from penstock.storage.log.log import Appended, Log, Shelf
 from penstock.storage.log.options import LogOptions
+from penstock.storage.log.reading import read_slice, warm
 from penstock.storage.log.recovery import Recovered, recover
 from penstock.storage.log.segment import FilePool, NotReady
 from penstock.storage.log.upkeep import Upkeep
@@ -58,9 +59,9 @@ class Bench:
         for _ in range(4):
             try:
                 end = self.log.visible_end if limit is None else limit
-                found = self.log.read(offset, end, max_bytes, at_least_one=True)
+                found = read_slice(self.log, offset, end, max_bytes, at_least_one=True)
             except NotReady:
-                await self.log.warm(offset, min(max_bytes, 1 << 20))
+                await warm(self.log, offset, min(max_bytes, 1 << 20))
                 continue
             return [] if found is None else split(found.file.read_at(found.size, found.position))
         raise AssertionError(f"never ready to be read at {offset}")

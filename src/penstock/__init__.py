@@ -5,10 +5,12 @@ Each package here is a room; imports between rooms go one way. ARCHITECTURE.md h
 cli/        the `penstock` command              pipelines/  data pipelines on Spark
 spark/      topics as a Spark data source       client/     a blocking Kafka client
 server/     one broker process, its settings    protocols/  what clients speak: Kafka
-cluster/    brokers that work together          engine/     topics, partitions, groups, transactions
+cluster/    brokers that work together          security/   who somebody is, and what they may do
+engine/     topics, partitions, groups, transactions
 storage/    logs on disk                        records/    record batches as bytes
 net/        sockets                             observe/    counters, metrics, logs
 ports/      clock, disk, network as interfaces  testing/    simulated ports, and a broker for tests
+security/   who somebody is
 
 compiled.py       the modules that are compiled to C, and whether they are
 errors.py         every error a caller can be told about

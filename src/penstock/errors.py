@@ -17,6 +17,7 @@ class Code(StrEnum):
     INVALID_ASSIGNMENT = "invalid_assignment"
     INVALID_CONFIG = "invalid_config"
     INVALID_REQUEST = "invalid_request"
+    INVALID_DURABILITY = "invalid_durability"
     INVALID_TIMESTAMP = "invalid_timestamp"
     UNSUPPORTED_VERSION = "unsupported_version"
     UNSUPPORTED_CODEC = "unsupported_codec"
@@ -34,10 +35,18 @@ class Code(StrEnum):
     NOT_AVAILABLE = "not_available"
     NOT_LEADER = "not_leader"
     NOT_ENOUGH_REPLICAS = "not_enough_replicas"
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = "not_enough_replicas_after_append"
     OFFSET_NOT_AVAILABLE = "offset_not_available"
     TIMED_OUT = "timed_out"
+    OUTCOME_UNKNOWN = "outcome_unknown"
     LIMIT_EXCEEDED = "limit_exceeded"
     NOT_ALLOWED = "not_allowed"
+    NOT_AUTHENTICATED = "not_authenticated"
+    NOT_AUTHORISED = "not_authorised"
+    # --- users, roles, keys
+    NOT_FOUND = "not_found"
+    EXISTS = "exists"
+    UNACCEPTABLE_CREDENTIAL = "unacceptable_credential"
     # --- operators
     NO_REASSIGNMENT = "no_reassignment"
     ELECTION_NOT_NEEDED = "election_not_needed"
@@ -89,6 +98,7 @@ _RETRIABLE = {
     Code.NOT_AVAILABLE,
     Code.NOT_LEADER,
     Code.NOT_ENOUGH_REPLICAS,
+    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     Code.OFFSET_NOT_AVAILABLE,
     Code.TIMED_OUT,
     Code.COORDINATOR_LOADING,

@@ -1,5 +1,6 @@
 """A full disk: a clear error that a client may retry, reads that go on, and service once there is space."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -17,12 +18,21 @@ VALUE = b"x" * 16_000
 
 
 def fill(path: Path, leave_bytes: int) -> None:
-    """Take all space but `leave_bytes`."""
-    free = os.statvfs(path.parent)
+    """Take all space but `leave_bytes`, also while a producer takes some of it."""
     with path.open("wb") as filler:
-        size = free.f_bavail * free.f_frsize - leave_bytes
-        if size > 0:
-            os.posix_fallocate(filler.fileno(), 0, size)
+        while True:
+            filler.truncate(0)
+            free = os.statvfs(path.parent)
+            size = free.f_bavail * free.f_frsize - leave_bytes
+            if size <= 0:
+                return
+            try:
+                os.posix_fallocate(filler.fileno(), 0, size)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+            else:
+                return
 
 
 def produce_until_refused(broker: BrokerProcess, acked: dict[int, str]) -> int:

@@ -12,6 +12,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from penstock.engine.engine import Engine
+from penstock.engine.settings import EngineSettings, Ports
 from penstock.engine.topics import Topic
 from penstock.net.connection import Connection, Connections, Limits
 from penstock.observe.stats import Stats
@@ -76,19 +77,18 @@ async def open_door(
     directory = DataDirectory(disk, "/data")
     await disk.run(directory.open)
     engine = Engine(
-        disk=disk,
-        clock=clock,
-        randomness=Random(seed),
-        store=MemoryStore(),
-        directory=directory,
-        stats=stats,
-        fail=failures.append,
-        defaults=defaults,
-        default_partitions=2,
+        Ports(disk, clock, Random(seed), MemoryStore()),
+        directory,
+        stats,
+        failures.append,
+        EngineSettings(defaults=defaults or {}, default_partitions=2),
     )
     await engine.start()
     context = Context(
-        engine=engine,
+        acting_as=engine.acting_as,
+        turns=engine.turns,
+        topic_defaults=engine.topic_defaults,
+        default_partitions=engine.default_partitions,
         stats=stats,
         node_id=1,
         host="example.net",

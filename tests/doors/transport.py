@@ -11,6 +11,7 @@ class RecordingTransport:
     def __init__(self, taken: int | None = None) -> None:
         self.peer = "test:1"
         self.certified = False
+        self.certificate = None
         self.sent: list[bytes | tuple[File, int, int]] = []
         self.unsent = 0
         self.reading = True

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.engine import Engine
+from penstock.engine.settings import EngineSettings, Ports
 from penstock.observe.stats import Stats
 from penstock.records.build import NewRecord, build_batch
 from penstock.server.system_clock import SystemClock
@@ -26,14 +27,7 @@ def make_engine(disk: LocalDisk, directory: DataDirectory, store: EmbeddedStore)
         raise AssertionError(error)
 
     return Engine(
-        disk=disk,
-        clock=SystemClock(),
-        randomness=random.Random(1),
-        store=store,
-        directory=directory,
-        stats=Stats(),
-        fail=fail,
-        upkeep_ms=10,
+        Ports(disk, SystemClock(), random.Random(1), store), directory, Stats(), fail, EngineSettings(upkeep_ms=10)
     )
 
 

@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, Producer
 from tests.cluster.cluster_process import Node
 from tests.cluster.penstock_cluster import PenstockCluster
 from tests.monitoring.prometheus import Prometheus
+from tests.unit.net.certificates import Authority
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "penstock.rules.yml"
@@ -18,7 +19,12 @@ _RECORDS = 50
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockCluster]:
-    settings = {"groups": {"initial_rebalance_delay_ms": 0}}
+    files = Authority.make(tmp_path_factory.mktemp("tls") / "ours").sign("broker", days=60)
+    tls = {"certificate": files.certificate, "key": files.key}
+    settings = {
+        "groups": {"initial_rebalance_delay_ms": 0},
+        "listeners": [{"name": "secure", "protocol": "kafka", "address": "127.0.0.1:0", "tls": tls}],
+    }
     with PenstockCluster(tmp_path_factory.mktemp("watched"), members=1, settings=settings) as made:
         assert isinstance(made, PenstockCluster)
         made.start()

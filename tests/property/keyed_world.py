@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tests.simulated_broker import HUGE, Stored, append, split
+from tests.simulated_broker import HUGE, Stored, append, read_next
 
 from penstock.engine.partition import Partition
-from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError
 from penstock.records.build import build_batch
 from penstock.records.control import Marker, decode_marker
 from penstock.records.record import iterate_batch
-from penstock.storage.log.segment import NotReady
 
 SETTINGS = {
     "flush": "commit",
@@ -178,12 +176,8 @@ class KeyedHistory:
 
 async def _acknowledged(partition: Partition, last_offset: int) -> None:
     """Return when an `acks=all` is answered; whoever waits may be cancelled, and the answer then goes nowhere."""
-    if partition.high_watermark > last_offset:
-        return
     done = asyncio.Event()
-    wait = AckWait(done.set)
-    partition.waiters.add_ack(last_offset, wait)
-    wait.arrive()
+    partition.when_safe(last_offset, lambda _: done.set())
     await done.wait()
 
 
@@ -192,7 +186,7 @@ async def read_raw(partition: Partition) -> list[Stored]:
     batches: list[Stored] = []
     offset = partition.opened().log_start
     while offset < partition.high_watermark:
-        some, _ = await _read(partition, offset, committed=False)
+        some, _ = await read_next(partition, offset, 2000, committed=False)
         if not some:
             break
         batches += some
@@ -205,7 +199,7 @@ async def read_committed(partition: Partition) -> dict[int, tuple[bytes, bytes |
     seen: dict[int, tuple[bytes, bytes | None]] = {}
     offset = partition.opened().log_start
     while offset < partition.stable_offset:
-        some, aborted = await _read(partition, offset, committed=True)
+        some, aborted = await read_next(partition, offset, 2000, committed=True)
         if not some:
             break
         for header, data in some:
@@ -216,17 +210,3 @@ async def read_committed(partition: Partition) -> dict[int, tuple[bytes, bytes |
                 seen.update({at: (each.key or b"", each.value) for at, _, each in iterate_batch(data, HUGE)})
         offset = some[-1].header.last_offset + 1
     return seen
-
-
-async def _read(
-    partition: Partition, offset: int, *, committed: bool
-) -> tuple[list[Stored], list[tuple[int, int, int, int]]]:
-    for _ in range(8):
-        try:
-            found = partition.read(offset, 2000, committed=committed, at_least_one=True)
-            aborted = partition.aborted_in(offset, found) if committed and found is not None else []
-        except NotReady:
-            await partition.opened().warm(offset, 2000)
-            continue
-        return ([] if found is None else split(found.file.read_at(found.size, found.position))), list(aborted)
-    raise KeyedViolation(f"{partition.topic} is never ready to be read at {offset}")

@@ -16,7 +16,6 @@ from tests.simulated_broker import Broker, Stored, append, batch_of, read_all, r
 
 from penstock.engine.partition import Partition
 from penstock.engine.topics import Topic
-from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_metadata import MemoryStore
@@ -308,8 +307,8 @@ class PowerCutWorld:
         if done.last_offset - done.base_offset != len(values) - 1:
             raise Violation(f"{len(values)} records got offsets {done.base_offset} to {done.last_offset}")
 
-        def answered() -> None:
-            if partition.log is None:
+        def answered(error: PenstockError | None) -> None:
+            if error is not None:
                 return  # the topic was deleted; the answer means nothing any more
             self.history.acknowledged += 1
             if (sequence, values) in producer.unanswered:
@@ -317,12 +316,7 @@ class PowerCutWorld:
             for offset, value in enumerate(values, done.base_offset):
                 self._noting(lambda at=offset, what=value: history.learn(at, what, "acknowledged"))
 
-        if partition.high_watermark > done.last_offset:
-            answered()
-        else:
-            wait = AckWait(answered)
-            partition.waiters.add_ack(done.last_offset, wait)
-            wait.arrive()
+        partition.when_safe(done.last_offset, answered)
         return True
 
     def _noting(self, learn: Callable[..., None]) -> None:

@@ -7,8 +7,9 @@ import pytest
 from tests.doors.kio_values import entity_of, plain, random_entity, read, write
 
 from penstock.net.connection import PeerError
+from penstock.protocols.kafka import produce_codec
 from penstock.protocols.kafka.handlers import produce
-from penstock.protocols.kafka.handlers.produce import Result
+from penstock.protocols.kafka.produce_codec import Result
 
 ROUNDS = 60
 VERSIONS = range(produce.API.oldest, produce.API.newest + 1)
@@ -23,7 +24,7 @@ def wire_topic(topic: dict, version: int) -> bytes:
 def test_decode_reads_what_kio_writes(version: int) -> None:
     for seed in range(ROUNDS):
         original = random_entity(random.Random(seed), entity_of("produce", version, "request"))
-        found = produce.decode(memoryview(b"head" + write(original)), 4, version)
+        found = produce_codec.decode(memoryview(b"head" + write(original)), 4, version)
         expected = plain(original)
         wanted_id = expected["transactional_id"]
         assert found.transactional_id == (None if wanted_id is None else wanted_id.encode()), f"seed {seed}"
@@ -42,7 +43,7 @@ def test_batches_are_views_of_the_frame(version: int) -> None:
     kind = entity_of("produce", version, "request")
     for seed in range(100):
         frame = bytearray(write(random_entity(random.Random(seed), kind)))
-        found = produce.decode(memoryview(frame), 0, version)
+        found = produce_codec.decode(memoryview(frame), 0, version)
         batches = [batch for _, parts in found.topics for _, batch in parts if batch is not None and len(batch)]
         if batches:
             assert all(batch.obj is frame and not batch.readonly for batch in batches)
@@ -54,10 +55,10 @@ def test_batches_are_views_of_the_frame(version: int) -> None:
 def test_every_shorter_prefix_is_refused(version: int) -> None:
     data = write(random_entity(random.Random(3), entity_of("produce", version, "request")))
     # The last byte of a flexible request is its tag section, which nobody reads.
-    end = len(data) - 1 if version >= produce.FLEXIBLE_FROM else len(data)
+    end = len(data) - 1 if version >= produce_codec.FLEXIBLE_FROM else len(data)
     for size in range(end):
         with pytest.raises(PeerError):
-            produce.decode(memoryview(data[:size]), 0, version)
+            produce_codec.decode(memoryview(data[:size]), 0, version)
 
 
 def random_results(rng: random.Random, version: int) -> list[tuple[bytes, list[Result]]]:
@@ -83,7 +84,7 @@ def random_results(rng: random.Random, version: int) -> list[tuple[bytes, list[R
 def test_kio_reads_what_encode_writes(version: int) -> None:
     for seed in range(ROUNDS):
         results = random_results(random.Random(seed), version)
-        found = plain(read(entity_of("produce", version, "response"), produce.encode(results, version)))
+        found = plain(read(entity_of("produce", version, "response"), produce_codec.encode(results, version)))
         assert found["throttle_time"] == 0
         assert len(found["responses"]) == len(results)
         for (topic, rows), response in zip(results, found["responses"], strict=True):
@@ -103,7 +104,7 @@ def test_kio_reads_what_encode_writes(version: int) -> None:
 
 def test_a_text_too_long_for_an_old_string_still_makes_a_message() -> None:
     results = [(b"topic", [Result(0, 87, -1, -1, -1, "ä" * 40_000)])]
-    answer = read(entity_of("produce", 8, "response"), produce.encode(results, 8))
+    answer = read(entity_of("produce", 8, "response"), produce_codec.encode(results, 8))
     assert answer.responses[0].partition_responses[0].error_message.startswith("ää")
 
 
@@ -116,4 +117,4 @@ def test_more_elements_than_a_request_may_have(version: int) -> None:
         topic = (b"\1" if version == 9 else bytes(16)) + b"\1\0"
         body = b"\0" + b"\0\1\0\0\0\0" + b"\xa2\x9c\x01" + topic * count + b"\0"
     with pytest.raises(PeerError, match="20001 elements claimed"):
-        produce.decode(memoryview(body), 0, version)
+        produce_codec.decode(memoryview(body), 0, version)

@@ -1,7 +1,8 @@
 """Batches against aiokafka's reader and writer, and against damage: only our own two errors ever come out."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 from penstock.records.batch import HEADER_BYTES, check_produced
 from penstock.records.build import NewRecord, build_batch
 from penstock.records.compression import Codec, CompressionError, compress, decompress
-from penstock.records.record import RecordError, iterate, iterate_batch
+from penstock.records.record import RecordError, encode, iterate, iterate_batch
 from penstock.records.rewrite import check_records
 from penstock.records.varint import decode_varint
-from penstock.records.walk import walk
+from penstock.records.walk import walk, walk_view
 
 LIMIT = 1 << 20
 
@@ -105,7 +106,8 @@ def test_we_read_aiokafkas(records: list[NewRecord], codec: Codec) -> None:
 @given(batches, codecs, st.sampled_from([-1, 7]))
 def test_what_aiokafka_builds_is_taken(records: list[NewRecord], codec: Codec, producer_id: int) -> None:
     theirs = memoryview(built_by_aiokafka(records, codec, producer_id))
-    section = check_records(theirs, check_produced(theirs))
+    check_records(theirs, check_produced(theirs))
+    section = decompress(codec, theirs[HEADER_BYTES:], LIMIT, strict=True)
     assert list(iterate(section, len(records))) == list(iterate(build_batch(records)[HEADER_BYTES:], len(records)))
 
 
@@ -160,8 +162,16 @@ def test_random_bytes_as_records(data: bytes, count: int) -> None:
 
 
 def walked(section: bytes, count: int) -> int | None:
+    """What a walk says, whole and in pieces of any size."""
+    found = said_by(lambda: walk(section, count))
+    for window in (1, 7, 64):
+        assert said_by(partial(walk_view, memoryview(section), count, window=window)) == found
+    return found
+
+
+def said_by(look: Callable[[], int]) -> int | None:
     try:
-        return walk(section, count)
+        return look()
     except RecordError:
         return None
 
@@ -194,6 +204,25 @@ def iterated(section: bytes, count: int) -> int | None:
 def test_a_walk_sees_what_iterating_sees(records: list[NewRecord], changes: list[tuple[int, int]], more: int) -> None:
     section, count = damaged(build_batch(records)[61:], changes), len(records) + more
     assert walked(section, count) == iterated(section, count)
+
+
+@calm
+@given(batches, st.sets(st.integers(0, 30)), st.integers(-1, 1))
+def test_what_compaction_leaves_is_walked(records: list[NewRecord], gone: set[int], more: int) -> None:
+    section = build_batch(records)[61:]
+    kept = [each for each in iterate(section, len(records)) if each.offset_delta not in gone]
+    left = bytearray()
+    for each in kept:
+        encode(left, each.offset_delta, each.timestamp_delta, each.key, each.value, each.headers)
+    last = kept[-1].offset_delta if kept else 0
+    keyless = sum(each.key is None for each in kept)
+    for window in (1, 7, 64):
+        assert walk_view(memoryview(left), len(kept), 0, len(records), window) == keyless
+    assert walk(bytes(left), len(kept), 0, last) == keyless
+    if kept and last:
+        assert said_by(lambda: walk(bytes(left), len(kept), 0, last - 1)) is None
+    if len(kept) != len(records) and kept and last != len(kept) - 1:
+        assert walked(bytes(left), len(kept)) is None
 
 
 @calm

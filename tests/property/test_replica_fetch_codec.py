@@ -8,10 +8,11 @@ from tests.doors.kio_values import entity_of, plain, random_entity, read, write
 
 from penstock.cluster.replication.source import FetchedRow, Position
 from penstock.net.connection import Part, PeerError
-from penstock.protocols.kafka import fetch_codec, replica_fetch_codec
+from penstock.protocols.internal import replica_fetch_codec
+from penstock.protocols.internal.replica_fetch_codec import VERSION
+from penstock.protocols.kafka import fetch_codec, fetch_sessions
 from penstock.protocols.kafka.fetch_codec import Row
 from penstock.protocols.kafka.fetch_sessions import Wanted
-from penstock.protocols.kafka.replica_fetch_codec import VERSION
 from penstock.storage.log.segment import FileSlice
 
 ROUNDS = 60
@@ -216,3 +217,8 @@ def test_garbage_is_refused_or_read_and_nothing_else() -> None:
             replica_fetch_codec.decode(memoryview(data))
         except PeerError:
             continue
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2, (1 << 31) - 2, (1 << 31) - 1])
+def test_leader_and_follower_count_a_session_alike(epoch: int) -> None:
+    assert replica_fetch_codec.next_epoch(epoch) == fetch_sessions.next_epoch(epoch)

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster.replication.source import SegmentPart, SegmentWanted
 from penstock.net.connection import PeerError
-from penstock.protocols.kafka import segment_codec
+from penstock.protocols.internal import segment_codec
 from penstock.storage.log.card import BLOCK_BYTES
 
 ROUNDS = 200

@@ -1,5 +1,7 @@
 """Parts as processes: the longest first, as many at a time as there are cores, and the first failure ends all.
 
+Most parts wait now and then, for a time-out or for a JVM to start; while that leaves the machine idle, one more runs.
+
 What a part costs is the CPU time of all its processes; see `reaper`. Neighbours on the machine make a part take longer,
 and hardly cost it more; so only the CPU time is held against the budget.
 """
@@ -15,10 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from .idle import Idleness
 from .parts import Part
 
 HUNG = 10.0
 """A part that takes so many times its budget by the clock will never end."""
+_MOST_CORES = 2.0
+"""What parts may want together, as a multiple of the cores there are, when the machine is idle all the same."""
 _REAPER = str(Path(__file__).with_name("reaper.py"))
 _GRACE_S = 20.0
 """Tests that are asked to end stop the brokers they have started."""
@@ -86,7 +91,8 @@ def run(parts: Sequence[Part], logs: Path, cores: float, tell: Callable[[Ended],
     """Runs all parts; `tell` hears of each when it ends.
 
     Args:
-        cores: parts that run at the same time want no more than that together; one always runs.
+        cores: parts that run at the same time want no more than that together, unless the machine is idle; one always
+            runs.
         go_on: also after a failure. Otherwise parts that were ended because of it are not told of.
     """
     # Some hundred processes would each compile all they import.
@@ -97,11 +103,17 @@ def run(parts: Sequence[Part], logs: Path, cores: float, tell: Callable[[Ended],
     waiting = sorted(parts, key=lambda part: (part.name not in awaited, -part.budget_s))
     running: list[Job] = []
     ended: list[Ended] = []
+    idleness = Idleness()
     try:
         while waiting or running:
-            while (part := _next(waiting, running, names - {each.part.name for each in ended}, cores)) is not None:
+            unfinished, most = names - {each.part.name for each in ended}, cores
+            if idleness.is_idle():
+                most *= _MOST_CORES
+            while (part := _next(waiting, running, unfinished, most)) is not None:
                 waiting.remove(part)
                 running.append(Job(part, logs / f"{part.slug}.log", environment))
+                idleness.begin()
+                most = cores
             for job in _finished(running):
                 running.remove(job)
                 ended.append(job.wait())

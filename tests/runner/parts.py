@@ -90,7 +90,7 @@ _NOT_SLOW = ("-m", "not slow")
 _CHECK = Part("lint, types, contracts", ("make", "--no-print-directory", "check"), 100)
 _UNIT = (
     _tests("unit: storage, records", "tests/unit/storage", "tests/unit/records", budget_s=120),
-    _tests("unit: cluster", "tests/unit/cluster", budget_s=120),
+    _tests("unit: cluster", "tests/unit/cluster", budget_s=120, cores=0.4),
     _tests("unit: cli", "tests/unit/cli", budget_s=150),
     _tests("unit: pipelines, Spark", "tests/unit/pipelines", "tests/unit/spark", budget_s=200),
     _tests(
@@ -185,7 +185,7 @@ NIGHTLY = (
         budget_s=900,
     ),
     _module(
-        *("simulated cluster: 5,000 seeds", "tests.simulation", "--seeds", "5000", "--first", "500", "--keep-going"),
+        *("simulated cluster: 5,250 seeds", "tests.simulation", "--seeds", "5250", "--first", "250", "--keep-going"),
         budget_s=3600,
         cores=2,
     ),

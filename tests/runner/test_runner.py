@@ -5,15 +5,18 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests.runner import jobs, tally
+from tests.runner import idle, jobs, tally
 from tests.runner.__main__ import make_page
+from tests.runner.idle import Idleness
 from tests.runner.jobs import Ended, run
 from tests.runner.parts import PURE, QUICK, SUITES, TEST, Part
 
 ROOT = Path(__file__).parents[2]
+IS_IDLE = Idleness.is_idle
 LEAVES_A_CHILD = """
 import subprocess, sys, time
 child = subprocess.Popen(["sh", "-c", "trap '' INT; sleep 600"])
@@ -32,6 +35,7 @@ sys.exit(3)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(jobs, "_LEFT_S", 0.2)
+    monkeypatch.setattr(Idleness, "is_idle", lambda _: False)
 
 
 def part(name: str, script: str, budget_s: int = 30, **more: object) -> Part:
@@ -87,6 +91,52 @@ def test_no_more_run_than_there_are_cores_for() -> None:
         part("b", meet.format("b", "a"), 10),
     ]
     assert [each.code for each in play(*parts)] == [0, 0, 0]
+
+
+def test_one_more_runs_while_the_machine_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two wait for each other, and there are cores for one; one more is not all that are left."""
+    answers = iter([False, True])
+    monkeypatch.setattr(Idleness, "is_idle", lambda _: next(answers, False))
+    monkeypatch.setattr(jobs, "_MOST_CORES", 9.0)
+    meet = (
+        "import sys, time\nfrom pathlib import Path\nPath(sys.argv[1]).touch()\n"
+        "while not (Path('a').exists() and Path('b').exists()): time.sleep(0.01)\nPath('done').touch()"
+    )
+    parts = [Part(name, (sys.executable, "-c", meet, name), 30) for name in "ab"]
+    ended = play(*parts, part("c", "import os; assert os.path.exists('done')", 20), cores=1)
+    assert [each.code for each in ended] == [0, 0, 0]
+
+
+def test_an_idle_machine_does_not_take_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Idleness, "is_idle", lambda _: True)
+    monkeypatch.setattr(jobs, "_MOST_CORES", 1.5)
+    large = "import os, time; time.sleep(0.5); assert not os.path.exists('small')"
+    parts = [part("large", large, 30), part("small", "open('small', 'w')", 20)]
+    assert [each.code for each in play(*parts, cores=1)] == [0, 0]
+
+
+def test_a_machine_is_idle_after_a_while_in_which_hardly_anything_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, idle_s = 100.0, 7.0
+    monkeypatch.setattr(Idleness, "is_idle", IS_IDLE)
+    monkeypatch.setattr(idle, "time", SimpleNamespace(monotonic=lambda: seconds))
+    monkeypatch.setattr(Idleness, "_count_s", lambda _: idle_s)
+    idleness = Idleness()
+    seconds, idle_s = 104.0, 11.0
+    assert not idleness.is_idle(), "it may be about to begin"
+    seconds = 106.0
+    assert idleness.is_idle()
+    assert not idleness.is_idle(), "that has been said"
+    seconds, idle_s = 112.0, 13.0
+    assert not idleness.is_idle(), "a third of a core"
+    seconds, idle_s = 116.0, 17.0
+    idleness.begin()
+    seconds = 122.0
+    assert not idleness.is_idle(), "it was idle before"
+
+
+def test_what_is_idle_is_counted() -> None:
+    up_s = float(Path("/proc/uptime").read_text().split()[0])
+    assert 0 < Idleness()._count_s() <= (up_s + 1) * len(os.sched_getaffinity(0))
 
 
 def test_a_failure_ends_all_with_everything_they_have_started() -> None:

@@ -1,6 +1,7 @@
 """`python -m tests.simulation SEED` replays one seed; `--seeds N --first K` runs many, to the first failure.
 
-`--planted NAME` plants a bug, `--planted-all` looks for every one of them; `--verbose` prints the trace.
+`--planted NAME` plants a bug and narrows the runs to what it is looked for in, unless `--whole` is said;
+`--planted-all` looks for every one of them. `--verbose` prints the trace.
 """
 
 import argparse
@@ -10,29 +11,37 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.simulation.world import BUGS, Report, run, workloads_of
+from tests.simulation.scenarios import WHOLE, Scenario
+from tests.simulation.world import BUGS, Report, run, scenario_of
 
-MOST_SEEDS_FOR_A_BUG = 1000
+_SEEDS = 500
+_SEEDS_FOR_A_BUG = 400
+_ENOUGH = 5
+"""Of seeds that find a bug, to know how many do."""
 _AT_ONCE = 4
 
 
 def main() -> int:
     options = _parse()
+    scenario = scenario_of(options.planted) if options.planted and not options.whole else WHOLE
     if options.seed is not None:
-        report = run(options.seed, options.planted)
+        report = run(options.seed, options.planted if not options.sound else None, scenario)
         _print(report, verbose=options.verbose)
         return bool(report.violations)
     if options.planted_all:
-        return _find_all(options.first)
-    return _run_many(options.first, options.seeds, options.planted, keep_going=options.keep_going)
+        return _find_all(options.first, options.seeds or _SEEDS_FOR_A_BUG)
+    seeds = options.seeds or _SEEDS
+    return _run_many(options.first, seeds, options.planted, scenario, keep_going=options.keep_going)
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("seed", type=int, nargs="?", help="replay this one")
-    parser.add_argument("--seeds", type=int, default=500, help="how many to run")
+    parser.add_argument("--seeds", type=int, help=f"how many to run ({_SEEDS}; {_SEEDS_FOR_A_BUG} with --planted-all)")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--planted", choices=sorted(BUGS), help="with this bug")
+    parser.add_argument("--whole", action="store_true", help="with faults of all kinds, whatever bug is planted")
+    parser.add_argument("--sound", action="store_true", help="what --planted is looked for in, without the bug")
     parser.add_argument("--planted-all", action="store_true", help="find each of the planted bugs")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a failure")
     parser.add_argument("--verbose", action="store_true", help="print the trace")
@@ -51,24 +60,25 @@ def _print(report: Report, *, verbose: bool = False) -> None:
     print("  " + ", ".join(f"{name} {count}" for name, count in sorted(report.counters.items())))
 
 
-def _play(job: tuple[int, str | None]) -> Report:
-    seed, planted = job
-    report = run(seed, planted)
-    if planted and report.violations and run(seed, None, workloads_of(seed, planted)).violations:
+def _play(job: tuple[int, str | None, Scenario]) -> Report:
+    seed, planted, scenario = job
+    report = run(seed, planted, scenario)
+    if planted and report.violations and run(seed, None, scenario).violations:
         report.violations = []  # that was not the planted bug
     report.trace = []
     return report
 
 
-def _reports(first: int, seeds: int, planted: str | None) -> Iterator[Report]:
+def _reports(first: int, seeds: int, planted: str | None, scenario: Scenario) -> Iterator[Report]:
     with multiprocessing.get_context("fork").Pool() as pool:
-        yield from pool.imap_unordered(_play, [(seed, planted) for seed in range(first, first + seeds)], _AT_ONCE)
+        jobs = [(seed, planted, scenario) for seed in range(first, first + seeds)]
+        yield from pool.imap_unordered(_play, jobs, _AT_ONCE)
 
 
-def _run_many(first: int, seeds: int, planted: str | None, *, keep_going: bool) -> int:
+def _run_many(first: int, seeds: int, planted: str | None, scenario: Scenario, *, keep_going: bool) -> int:
     started, failed = time.monotonic(), 0
     total: Counter[str] = Counter()
-    for done, report in enumerate(_reports(first, seeds, planted), 1):
+    for done, report in enumerate(_reports(first, seeds, planted, scenario), 1):
         total.update(report.counters)
         total["cpu ms"] += int(report.cpu_s * 1000)
         total["virtual s"] += int(report.virtual_s)
@@ -87,21 +97,24 @@ def _run_many(first: int, seeds: int, planted: str | None, *, keep_going: bool) 
     return bool(failed)
 
 
-def _find_all(first: int) -> int:
-    """The first seed that finds each planted bug, in the form of `planted_seeds.txt`."""
+def _find_all(first: int, seeds: int) -> int:
+    """The first seed that finds each planted bug, in the form of `planted_seeds.txt`, and how many do."""
     lost = 0
-    for name in BUGS:
-        cpu_s, found = 0.0, None
-        for report in _reports(first, MOST_SEEDS_FOR_A_BUG, name):
-            cpu_s += report.cpu_s
-            if report.violations:
-                found = report
+    for name in sorted(BUGS):
+        tried, cpu_s = 0, 0.0
+        found: list[Report] = []
+        for report in _reports(first, seeds, name, scenario_of(name)):
+            tried, cpu_s = tried + 1, cpu_s + report.cpu_s
+            found += [report] if report.violations else []
+            if len(found) == _ENOUGH:
                 break
-        if found is None:
-            lost += 1
-            print(f"# {name}: NOT FOUND in {MOST_SEEDS_FOR_A_BUG} seeds, {cpu_s:.0f} CPU-s", flush=True)
+        if found:
+            earliest = min(found, key=lambda report: report.seed)
+            share = f"{len(found)} of {tried} seeds, {cpu_s / tried:.2f} CPU-s each"
+            print(f"{name} {earliest.seed}  # {share}; {earliest.violations[0][:110]}", flush=True)
         else:
-            print(f"{name} {found.seed}  # {cpu_s:.0f} CPU-s; {found.violations[0]}", flush=True)
+            lost += 1
+            print(f"# {name}: NOT FOUND by {seeds} seeds, {cpu_s:.0f} CPU-s", flush=True)
     return bool(lost)
 
 

@@ -6,12 +6,13 @@ broker it has chosen, through `SimulatedCluster.call`, which loses questions and
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.cluster.image import BrokerRecord
+from penstock.cluster.image import BrokerRecord, Served
 from penstock.cluster.keys import partition_key
 from penstock.cluster.node import ClusterNode, NodeSettings
 from penstock.cluster.replication.following import FollowingSettings
@@ -22,18 +23,22 @@ from penstock.engine.groups.classic_requests import GroupLimits
 from penstock.engine.groups.groups import GroupSettings
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import PartitionState
-from penstock.net.connection import Connection, Connections, Limits
+from penstock.engine.settings import EngineSettings, Ports
+from penstock.net.connection import Connections, Limits
 from penstock.observe.stats import Stats
-from penstock.protocols.kafka.broker_calls import BrokerCalls
+from penstock.protocols.internal.broker_calls import BrokerCalls
+from penstock.protocols.internal.forwarding import ForwardedCalls
+from penstock.protocols.internal.peers import Peers
+from penstock.protocols.internal.reading import AskedReads
 from penstock.protocols.kafka.fetch_sessions import FetchSessions
 from penstock.protocols.kafka.handlers import Context
-from penstock.protocols.kafka.peers import Peers
-from penstock.protocols.kafka.session import KafkaSession
 from penstock.storage.data_directory import DataDirectory
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_metadata import SimulatedEtcd
 from penstock.testing.memory_network import MemoryNetwork
 from penstock.testing.virtual_clock import Process, VirtualClock, VirtualLoop
+from tests.attached_counter import Counters
+from tests.doors.trusted import trusted_session
 
 T = TypeVar("T")
 INTERNAL_PORT = 9093
@@ -51,14 +56,6 @@ SETTINGS = NodeSettings(
     controller=ControllerSettings(preferred_after_s=20.0, last_wait_s=10.0),
     following=FollowingSettings(max_wait_ms=500),
 )
-
-
-class TrustedSession(KafkaSession):
-    """On the internal listener, where everybody is a broker: proving it costs more than the rest of a simulation."""
-
-    def __init__(self, context: Context, connection: Connection, clock: VirtualClock) -> None:
-        super().__init__(context, connection, clock)
-        self._is_broker = True
 
 
 class SimulatedBroker:
@@ -80,20 +77,20 @@ class SimulatedBroker:
         self._directory = directory
         self._network = network
         self.engine = Engine(
-            disk=disk,
-            clock=clock,
-            randomness=randomness,
-            store=store,
-            directory=directory,
-            stats=self.stats,
-            fail=self._fail,
-            defaults=cluster.defaults,
-            upkeep_ms=2000,
-            scrub_s=5.0,
-            internal_partitions=1,
-            group_settings=GroupSettings(GroupLimits(initial_rebalance_delay_ms=0)),
-            node_id=node_id,
+            Ports(disk, clock, randomness, store),
+            directory,
+            self.stats,
+            self._fail,
+            EngineSettings(
+                node_id=node_id,
+                defaults=cluster.defaults,
+                internal_partitions=1,
+                groups=GroupSettings(GroupLimits(initial_rebalance_delay_ms=0)),
+                upkeep_ms=2000,
+                scrub_s=5.0,
+            ),
         )
+        self.counters = Counters(self.engine)
         peers = Peers(
             network,
             clock,
@@ -120,8 +117,13 @@ class SimulatedBroker:
             settings=cluster.settings,
         )
         self.engine.transactions.other_brokers = BrokerCalls(peers.to, self.node.is_gone)
+        self.engine.forwarding.other_brokers = ForwardedCalls(peers.to_publish)
+        self.engine.elsewhere.other_brokers = AskedReads(peers.to_read)
         context = Context(
-            engine=self.engine,
+            acting_as=self.engine.acting_as,
+            turns=self.engine.turns,
+            topic_defaults=self.engine.topic_defaults,
+            default_partitions=self.engine.default_partitions,
             stats=self.stats,
             node_id=node_id,
             host=host_of(node_id),
@@ -135,7 +137,7 @@ class SimulatedBroker:
             Limits(),
             self.stats,
             clock,
-            lambda connection: TrustedSession(context, connection, clock),
+            partial(trusted_session, context, self.engine, clock),
             asyncio.get_running_loop().call_soon,
         )
 
@@ -150,8 +152,8 @@ class SimulatedBroker:
         await self.node.start(self._listen)
         self.ready = True
 
-    async def _listen(self) -> tuple[str, int]:
-        return host_of(self.node_id), 9092
+    async def _listen(self) -> Served:
+        return Served(host_of(self.node_id), 9092)
 
     async def stop(self) -> None:
         """A clean stop, as after SIGTERM."""
@@ -178,8 +180,10 @@ class SimulatedCluster:
         brokers: int = 3,
         settings: NodeSettings = SETTINGS,
         defaults: dict[str, str] | None = None,
+        disk_delays_s: Sequence[float] = DISK_DELAYS_S,
     ) -> None:
         self.random = Random(seed)
+        self._disk_delays_s = disk_delays_s
         self.settings = settings
         self.defaults = defaults or {}
         loop = asyncio.get_running_loop()
@@ -202,7 +206,7 @@ class SimulatedCluster:
 
     def new_disk(self) -> FaultyDisk:
         """Some are slower than others: what is not synced yet is what a power cut takes."""
-        return FaultyDisk(self.random.getrandbits(32), max_delay_s=self.random.choice(DISK_DELAYS_S))
+        return FaultyDisk(self.random.getrandbits(32), max_delay_s=self.random.choice(self._disk_delays_s))
 
     # --- lives
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.engine.leadership import UNKNOWN
 from penstock.engine.partition import Partition
-from penstock.engine.waiters import AckWait
+from penstock.engine.safety import until_safe
 from penstock.errors import Code, PenstockError
 from penstock.records.build import build_batch
 from penstock.storage.log.log import Log
+from penstock.storage.log.reading import read_slice, warm
 from tests.simulated_broker import HUGE, read_some, split
 from tests.simulation.client import UNANSWERED, Client
 from tests.simulation.cluster import SimulatedBroker
@@ -65,23 +66,9 @@ async def produce(broker: SimulatedBroker, place: Place, batch: bytes, acks: int
 
 async def until_committed(partition: Partition, last_offset: int) -> None:
     """Raises PenstockError when it never will be, as far as this broker knows, or not in time."""
-    answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def done() -> None:
-        if not answer.done():
-            answer.set_result(None)
-
-    def failed(_: object, error: PenstockError) -> None:
-        if not answer.done():
-            answer.set_exception(error)
-
-    wait = AckWait(done, failed)
-    if partition.high_watermark <= last_offset:
-        partition.waiters.add_ack(last_offset, wait)
-    wait.arrive()
     try:
         async with asyncio.timeout(_ACK_S):
-            await answer
+            await until_safe([(partition, last_offset)])
     except TimeoutError:
         raise PenstockError(Code.TIMED_OUT, f"{partition.name} is not replicated in time") from None
 
@@ -394,6 +381,16 @@ class LogWorkload:
     def _is_whole(self) -> bool:
         return not self._world.lacking()
 
+    def _is_settled(self) -> bool:
+        """Whole, and nothing is on its way to a disk: what a client of acks=1 was told of need not be there yet."""
+        logs = [
+            log
+            for place in self._places
+            for node_id in self._world.holders(*place)
+            if (log := self._log(node_id, place))
+        ]
+        return self._is_whole() and all(log.visible_end == log.end_offset for log in logs)
+
     async def _create(self, name: str, partitions: int, settings: dict[str, str]) -> None:
         async def create(broker: SimulatedBroker) -> None:
             await broker.engine.create_topic(name, partitions, settings, replication=3)
@@ -423,7 +420,7 @@ class LogWorkload:
     async def finish(self) -> None:
         for place in self._places:
             for _ in range(_MOST_READS):
-                await self._world.until(self._is_whole, 20.0)  # rot that reading finds has a replica made anew
+                await self._world.until(self._is_settled, 20.0)  # rot that reading finds has a replica made anew
                 found = list(self._differences)
                 read = {node_id: self._log(node_id, place) for node_id in self._world.holders(*place)}
                 await self._read(place)
@@ -540,8 +537,8 @@ async def _content(log: Log, end: int) -> bytes:
     parts = []
     offset = log.log_start
     while offset < end:
-        await log.warm(offset, HUGE)
-        found = log.read(offset, end, HUGE, True, warmed=True)
+        await warm(log, offset, HUGE)
+        found = read_slice(log, offset, end, HUGE, True, warmed=True)
         assert found is not None, f"{log.name}: nothing at {offset}, below {end}"
         parts.append(found.file.read_at(found.size, found.position))
         offset = split(parts[-1])[-1].header.last_offset + 1

@@ -21,7 +21,7 @@ class Event(NamedTuple):
 
 class Nemesis:
     """Attributes:
-    kinds: the faults of this run, five or more.
+    kinds: the faults of this run: five or more, or those that its world is narrowed to.
     """
 
     def __init__(self, world: "World", random: Random) -> None:
@@ -33,6 +33,8 @@ class Nemesis:
         self.events = self._schedule()
 
     def _draw(self) -> list[str]:
+        if self._world.kinds:
+            return list(self._world.kinds)
         spoiling = self._random.choice(SPOILING)
         possible = [kind for kind in KINDS if kind not in SPOILING or kind == spoiling]
         drawn = self._random.sample(possible, self._random.randint(_LEAST_KINDS, _LEAST_KINDS + 3))

@@ -1,6 +1,6 @@
-"""Bugs planted on purpose: the simulation must find each within a thousand seeds, or it is no good.
+"""Bugs planted on purpose: the simulation must find each, or it is no good.
 
-`planted_seeds.txt` has one seed for each, which is replayed with the other tests.
+`scenarios.py` says what each is looked for in; `planted_seeds.txt` has seeds that found them, which are tried first.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,16 @@ from penstock.cluster import election
 from penstock.cluster.membership import Membership
 from penstock.cluster.replication import following
 from penstock.cluster.replication.in_sync import InSync
-from penstock.cluster.roles import Roles
+from penstock.cluster.roles.taking import Taking
 from penstock.engine.leadership import UNKNOWN, Leadership
 from penstock.engine.partition import EpochEnd, Partition
 from penstock.engine.partition_state import PartitionState
 from penstock.engine.waiters import Waiters
+from penstock.storage.log import copied
 from penstock.storage.log.log import Log
 from penstock.storage.log.options import Flush
 from penstock.storage.log.producers import Producers
+from penstock.storage.log.reading import read_slice
 
 Plant = Callable[[], AbstractContextManager[object]]
 
@@ -73,17 +75,17 @@ def _read_everything(
     self: Partition, offset: int, max_bytes: int, *, committed: bool, at_least_one: bool, **more: Any
 ) -> Any:
     log = self.leading()
-    return log.read(offset, log.end_offset, max_bytes, at_least_one, **more)
+    return read_slice(log, offset, log.end_offset, max_bytes, at_least_one, **more)
 
 
 # --- following
 
-_become_follower = Roles._become_follower
+_become_follower = Taking.become_follower
 
 
-async def _become_follower_by_high_watermark(self: Roles, partition: Partition, state: PartitionState) -> None:
+async def _become_follower_by_high_watermark(self: Taking, partition: Partition, state: PartitionState) -> None:
     if partition.log is not None and partition.leader_epoch != state.leader_epoch:
-        await self._stand_down(partition, state)
+        self._standing.stand_down(partition, state)
         await self._engine.replicas.take_back(partition, partition.high_watermark)
     await _become_follower(self, partition, state)
 
@@ -102,23 +104,22 @@ def _positions_without_tail(self: following.Following) -> Any:
             log.end_offset = end
 
 
-_append_copied = Log.append_copied
+_append_copied = copied.append_copied
 
 
-def _append_copied_without_epochs(self: Log, data: memoryview, *newest_epoch: int) -> bool:
-    entries = list(self.state.epochs.entries)
-    changed = _append_copied(self, data, *newest_epoch)
+def _append_copied_without_epochs(log: Log, data: memoryview, *newest_epoch: int) -> None:
+    entries = list(log.state.epochs.entries)
+    _append_copied(log, data, *newest_epoch)
     if entries:
-        self.state.epochs = type(self.state.epochs)(entries)
-    return changed
+        log.state.epochs = type(log.state.epochs)(entries)
 
 
-def _note_copied_without_producers(self: Log, header: Any, batch: memoryview, now_ms: int) -> None:
+def _note_copied_without_producers(log: Log, header: Any, batch: memoryview, now_ms: int) -> None:
     with patch.object(Producers, "note_batch", lambda *_: None):
-        _note_copied(self, header, batch, now_ms)
+        _note_copied(log, header, batch, now_ms)
 
 
-_note_copied = Log._note_copied
+_note_copied = copied._note
 
 
 # --- in-sync sets and elections
@@ -158,9 +159,13 @@ def _led_by_in_the_same_epoch(self: PartitionState, leader: int) -> PartitionSta
     return replace(self, leader=leader)
 
 
+async def _always_may_lead(self: Taking, partition: Any, state: PartitionState, log: Log) -> bool:
+    return True
+
+
 def _abandon_as_done(self: Waiters, error: Any) -> None:
     while self._acks:
-        self._acks.popleft()[1].arrive()
+        self._acks.popleft()[1](None)
 
 
 _check = Producers.check
@@ -184,7 +189,7 @@ PLANTED: dict[str, Planted] = {
     ),
     "truncate_to_high_watermark": Planted(
         "a follower truncates to its own high watermark (before KIP-101)",
-        _instead(Roles, "_become_follower", _become_follower_by_high_watermark),
+        _instead(Taking, "become_follower", _become_follower_by_high_watermark),
     ),
     "no_truncation": Planted(
         "histories never part: a follower keeps what its leader does not have",
@@ -215,11 +220,11 @@ PLANTED: dict[str, Planted] = {
     ),
     "epochs_not_copied": Planted(
         "a follower does not note the epochs of what it copies",
-        _instead(Log, "append_copied", _append_copied_without_epochs),
+        _instead(following, "append_copied", _append_copied_without_epochs),
     ),
     "producers_not_copied": Planted(
         "what is known of idempotent producers is not replicated",
-        _instead(Log, "_note_copied", _note_copied_without_producers),
+        _instead(copied, "_note", _note_copied_without_producers),
     ),
     "retries_appended": Planted(
         "a batch that is sent again is appended again", _instead(Producers, "check", _check_without_memory)
@@ -243,8 +248,8 @@ PLANTED: dict[str, Planted] = {
     "leads_before_admitted": Planted(
         "a broker goes on leading what an earlier life of it led",
         _both(
-            _instead(Roles, "_is_latest", lambda self, partition, state: True),
-            _instead(Roles, "_may_lead", lambda self, partition, state, log: True),
+            _instead(Taking, "_is_latest", lambda self, partition, state: True),
+            _instead(Taking, "_may_lead", _always_may_lead),
         ),
     ),
 }

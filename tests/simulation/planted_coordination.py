@@ -6,7 +6,6 @@ from typing import Any
 from unittest.mock import patch
 
 from penstock.engine.coordination.outcome import Outcome, Reply
-from penstock.engine.coordination.schemas import encode_entry
 from penstock.engine.coordination.shard import Shard
 from penstock.engine.coordination.snapshot import SavedRecord, encode_record, save_snapshot
 from penstock.engine.groups.classic import ClassicGroup
@@ -83,7 +82,7 @@ async def _save_at_once(self: Shard[Any]) -> None:
     machine, log = self._machine, self.partition.log
     if machine is None or log is None or self._since_snapshot == 0:
         return
-    encoded = [encode_record(SavedRecord(*encode_entry(entry), owner)) for entry, owner in machine.dump()]
+    encoded = [encode_record(SavedRecord(*self._codec.encode(entry), owner)) for entry, owner in machine.dump()]
     self._since_snapshot = 0
     await self._around.disk.run(save_snapshot, self._around.disk, log.directory, log.end_offset, encoded)
 
@@ -203,7 +202,7 @@ PLANTED_COORDINATION: dict[str, Planted] = {
     ),
     "markers_not_durable": Planted(
         "a transaction is over when its markers are written, before they are committed",
-        lambda: patch("penstock.engine.transactions.transactions._visibility", _visible_at_once),
+        lambda: patch("penstock.engine.transactions.transactions.until_safe", _visible_at_once),
     ),
     "markers_forgotten": Planted(
         "a coordinator that takes over does not write the markers that are missing",

@@ -6,7 +6,10 @@ from typing import Any
 
 from penstock.cluster import election, keys
 from penstock.cluster.opening import Opening
-from penstock.cluster.roles import Roles
+from penstock.cluster.roles.handover import Handover
+from penstock.cluster.roles.mending import Mending
+from penstock.cluster.roles.removal import Removal
+from penstock.cluster.roles.taking import Taking
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.engine.topics import Topic
@@ -28,15 +31,15 @@ def _arrived_without_who_stays(self: PartitionState, min_isr: int, absent: Colle
     return _is_arrived(self, min_isr, self.target)
 
 
-_become_follower = Roles._become_follower
+_become_follower = Taking.become_follower
 
 
-async def _become_follower_of_the_target(self: Roles, partition: Partition, state: PartitionState) -> None:
+async def _become_follower_of_the_target(self: Taking, partition: Partition, state: PartitionState) -> None:
     """Files go when the move begins, not when it ends."""
     if state.target and self._me not in (*state.target, state.leader) and partition.log is not None:
-        await self._stand_down(partition, state)
+        self._standing.stand_down(partition, state)
         there = replace(state, replicas=state.target, isr=state.target)
-        await self._drop_if_safe(partition, there)
+        await self._removal.drop_if_safe(partition, there)
         return
     await _become_follower(self, partition, state)
 
@@ -50,7 +53,7 @@ def _tended_in_one_epoch(state: PartitionState, rules: election.Rules) -> Partit
     return replace(after, leader_epoch=state.leader_epoch) if has_arrived else after
 
 
-async def _nothing_dropped(self: Roles, *_: Any) -> None:
+async def _nothing_dropped(self: Removal, *_: Any) -> None:
     """Files stay for ever."""
 
 
@@ -63,31 +66,31 @@ def _first_willing(members: Any, state: PartitionState, rules: election.Rules) -
 
 # --- mending
 
-_mend = Roles._mend
+_mend = Mending._mend
 
 
-async def _mend_without_resigning(self: Roles, partition: Partition) -> None:
-    topic = self._engine.topics.get(partition.topic)
-    state = self._image.states.get(partition.topic_id, {}).get(partition.index)
-    others = isinstance(topic, Topic) and state is not None and state.leader in self._image.live()
+async def _mend_without_resigning(self: Mending, partition: Partition) -> None:
+    topic = self._holdings.engine.topics.get(partition.topic)
+    state = self._holdings.decided(partition)
+    others = isinstance(topic, Topic) and state is not None and state.leader in self._holdings.image.live()
     if others and topic is not None and state is not None and state.leader != self._me and self._me in state.replicas:
         await self._make_anew(topic, partition, state)
     else:
         await _mend(self, partition)
 
 
-async def _resign_in_the_same_epoch(self: Roles, partition: Partition, state: PartitionState) -> None:
+async def _resign_in_the_same_epoch(self: Handover, partition: Partition, state: PartitionState) -> None:
     resigned = state.without({self._me})
     resigned = resigned.led_by(NOBODY) if state.leader == self._me else resigned
     key = keys.partition_key(partition.topic_id, partition.index)
     try:
-        await self._store.transact(expect={key: state.revision}, put={key: resigned.encode()})
+        await self._holdings.store.transact(expect={key: state.revision}, put={key: resigned.encode()})
         self._resigned[partition] = resigned.leader_epoch
     except Exception:  # noqa: BLE001 - as the one it stands for: again in a moment
-        self._look_again_at(key)
+        self._holdings.agenda.add_again(key)
 
 
-def _damage_ignored(self: Roles, partition: Partition) -> None:
+def _damage_ignored(self: Mending, partition: Partition) -> None:
     """As if it were sound."""
 
 
@@ -101,14 +104,14 @@ PLANTED_OPERATIONS: dict[str, Planted] = {
     ),
     "dropped_on_the_way": Planted(
         "who shall not hold a partition any more removes its files when the move begins",
-        _instead(Roles, "_become_follower", _become_follower_of_the_target),
+        _instead(Taking, "become_follower", _become_follower_of_the_target),
     ),
     "moved_in_one_epoch": Planted(
         "a leader that a move leaves behind hands over without a new epoch",
         _instead(election, "_tended", _tended_in_one_epoch),
     ),
     "moved_and_kept": Planted(
-        "who does not hold a partition any more keeps its files", _instead(Roles, "_drop_if_safe", _nothing_dropped)
+        "who does not hold a partition any more keeps its files", _instead(Removal, "drop_if_safe", _nothing_dropped)
     ),
     "drained_never_leads": Planted(
         "a drained broker does not lead although nobody else can", _instead(election, "_first", _first_willing)
@@ -116,9 +119,9 @@ PLANTED_OPERATIONS: dict[str, Planted] = {
     "drained_leads_on": Planted(
         "a drained broker leads on", _instead(election.Rules, "is_willing", election.Rules.is_staying)
     ),
-    "damage_ignored": Planted("a damaged replica is used as it is", _instead(Roles, "damaged", _damage_ignored)),
+    "damage_ignored": Planted("a damaged replica is used as it is", _instead(Mending, "damaged", _damage_ignored)),
     "set_aside_for_ever": Planted(
-        "what was set aside of a damaged replica stays", _instead(Roles, "_drop_set_aside", _nothing_dropped)
+        "what was set aside of a damaged replica stays", _instead(Removal, "_drop_set_aside", _nothing_dropped)
     ),
     "missing_log_is_clean": Planted(
         "a start counts as clean although a log is gone that was there at the stop",
@@ -139,11 +142,11 @@ PLANTED_OPERATIONS: dict[str, Planted] = {
 # tests/unit/cluster/test_half_made_replicas.py does.
 UNSEEN = {
     "mended_without_resigning": Planted(
-        "a damaged replica is made anew while it counts as in sync", _instead(Roles, "_mend", _mend_without_resigning)
+        "a damaged replica is made anew while it counts as in sync", _instead(Mending, "_mend", _mend_without_resigning)
     ),
     "resigned_in_the_same_epoch": Planted(
         "a damaged replica resigns and the leader still counts how far it was",
-        _instead(Roles, "_resign", _resign_in_the_same_epoch),
+        _instead(Handover, "resign", _resign_in_the_same_epoch),
     ),
     "begun_and_kept": Planted(
         "what was being made of a replica at a crash stays after its partition has moved on",

@@ -1,17 +1,19 @@
-"""Each planted bug is found by the seed that is on record for it, and the same seed passes without the bug.
+"""Each planted bug is found by some seed of what it is looked for in, and the same seed passes without the bug.
 
-Any change of the product or the simulation makes another run of a seed. So when its seed finds a bug no more, the ones
-that follow are tried before that counts as a failure; `make planted` finds new seeds for the record.
+Any change of the product or the simulation makes another run of a seed. So where a seed that is on record finds its bug
+no more, those that follow are tried: of the runs in `scenarios.py` most bugs are found by one of the next few, the
+rarest by one of fifty or so. `make planted` says how many, and finds new ones for the record.
 """
 
 from pathlib import Path
 
 import pytest
 
-from tests.simulation.world import BUGS, run, workloads_of
+from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.world import BUGS, run, scenario_of
 
 SEEDS = Path(__file__).with_name("planted_seeds.txt")
-MORE_SEEDS = 200
+MORE_SEEDS = 400
 
 
 def stored() -> dict[str, int]:
@@ -19,13 +21,15 @@ def stored() -> dict[str, int]:
     return {words[0]: int(words[1]) for words in lines if words}
 
 
-def test_there_is_a_seed_for_every_bug() -> None:
-    assert sorted(stored()) == sorted(BUGS)
+def test_what_is_on_record_is_of_bugs_that_there_are() -> None:
+    assert set(stored()) <= set(BUGS)
+    assert set(SCENARIOS) <= set(BUGS)
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", sorted(BUGS))
 def test_it_is_found(name: str) -> None:
-    first = stored()[name]
-    found = next((seed for seed in range(first, first + MORE_SEEDS) if run(seed, name).violations), None)
+    first, scenario = stored().get(name, 0), scenario_of(name)
+    found = next((seed for seed in range(first, first + MORE_SEEDS) if run(seed, name, scenario).violations), None)
     assert found is not None, f"{BUGS[name].description}: not found by {MORE_SEEDS} seeds; run make planted"
-    assert run(found, None, workloads_of(found, name)).violations == []
+    assert run(found, None, scenario).violations == []

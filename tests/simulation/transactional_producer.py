@@ -92,8 +92,8 @@ class Incarnation:
     async def transact(self) -> None:
         """One transaction, to its end. Raises `Over`."""
         attempt = self._owner.begin(self.life)
-        commits = self._random.random() < 0.7
-        self._hurries = self._random.random() < 0.15
+        commits = self._random.random() < self._owner.commits
+        self._hurries = self._random.random() < min(0.15 * self._owner.mischief, 0.9)
         try:
             await self._write(attempt)
         except GiveUp:
@@ -143,7 +143,7 @@ class Incarnation:
 
         await self._try(place, work, _ACK_S)
         self._sequences[place] = sequence + 1
-        if self._random.random() < 0.1:
+        if self._random.random() < 0.1 * self._owner.mischief:
             self._owner.later(lambda client: ask_leader(client, place, work, _ACK_S))
 
     async def _add(self, places: tuple[Place, ...]) -> None:
@@ -177,7 +177,7 @@ class Incarnation:
                 raise error
 
         await self._try(OFFSETS, work, _ACK_S)
-        if self._random.random() < 0.1 and not verify_only:
+        if self._random.random() < 0.1 * self._owner.mischief and not verify_only:
             self._owner.later(lambda client: ask_leader(client, OFFSETS, work, _ACK_S))
 
     async def _try(self, place: Place, work: Callable[[SimulatedBroker], Awaitable[T]], timeout_s: float = 2.0) -> T:
@@ -265,6 +265,8 @@ class TransactionalProducer:
         places: partitions to write to.
         register: the offset of the group.
         versions: of transactions, that its producers may have.
+        mischief: how much more often than usual they give up early, repeat what was done, and go on though replaced.
+        commits: the share of transactions that they commit.
     """
 
     def __init__(
@@ -275,6 +277,8 @@ class TransactionalProducer:
         places: Sequence[Place],
         register: Register,
         versions: Sequence[int],
+        mischief: float = 1.0,
+        commits: float = 0.7,
     ) -> None:
         self.transactional_id = transactional_id
         self.group = f"group-{transactional_id}"
@@ -284,6 +288,8 @@ class TransactionalProducer:
         self._history = history
         self._register = register
         self._versions = versions
+        self.mischief = mischief
+        self.commits = commits
         self._version = self._random.choice(versions)
         self.timeout_ms = self._random.choice((2000, 4000, LONGEST_TIMEOUT_MS))
         self._numbers = count(1)
@@ -294,7 +300,7 @@ class TransactionalProducer:
     async def run(self) -> None:
         current = await self._init()
         while current is not None and not self._client.world.is_over:
-            if self._random.random() < 0.08:
+            if self._random.random() < 0.08 * self.mischief:
                 self._spawn(self._haunt(current))
                 await asyncio.sleep(self._random.random())
                 current = await self._init()
@@ -341,6 +347,8 @@ class TransactionalProducer:
     async def _haunt(self, zombie: Incarnation) -> None:
         """Go on as if nobody had taken its place, until it is told."""
         for _ in range(3):
+            if self.mischief > 1:
+                await asyncio.sleep(self._random.random() * 2)  # and begin something new when they have been
             try:
                 await zombie.transact()
             except Over:

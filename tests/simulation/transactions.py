@@ -5,12 +5,11 @@ from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.engine.partition import Partition
+from penstock.engine.transactions.transaction import BUMPED_AT_END
 from penstock.errors import Code, PenstockError
 from penstock.records.control import Marker, decode_marker
-from penstock.storage.log.segment import NotReady
 from penstock.storage.log.transactions import AbortedTransaction
-from tests.simulated_broker import Stored, split
+from tests.simulated_broker import Stored, read_next
 from tests.simulation.client import UNANSWERED, Client, Leader
 from tests.simulation.cluster import SimulatedBroker
 from tests.simulation.committed_offsets import Register, Terms, check_registers
@@ -49,26 +48,10 @@ async def fetch(broker: SimulatedBroker, place: Place, offset: int, epoch: int, 
     partition = broker.engine.topics.partition(*place)
     partition.check_epoch(epoch)
     who = f"broker {broker.node_id} in epoch {partition.leader_epoch}"
-    batches, aborted = await _read(partition, offset, committed=committed)
+    batches, aborted = await read_next(partition, offset, _FETCH_BYTES, committed=committed)
     records = visible(batches, aborted) if committed else _records(batches)
     end = batches[-1].header.last_offset + 1 if batches else offset
     return Fetched([record for record in records if record[0] >= offset], end, who)
-
-
-async def _read(
-    partition: Partition, offset: int, *, committed: bool
-) -> tuple[list[Stored], Sequence[AbortedTransaction]]:
-    for _ in range(8):
-        try:
-            found = partition.read(offset, _FETCH_BYTES, committed=committed, at_least_one=True)
-            if found is None:
-                return [], ()
-            aborted = partition.aborted_in(offset, found) if committed else ()
-        except NotReady:
-            await partition.leading().warm(offset, _FETCH_BYTES)
-            continue
-        return split(found.file.read_at(found.size, found.position)), aborted
-    raise AssertionError(f"{partition.name} is never ready to be read at {offset}")
 
 
 def visible(batches: Sequence[Stored], aborted: Sequence[AbortedTransaction]) -> list[tuple[int, bytes]]:
@@ -161,7 +144,20 @@ class TransactionReader:
 
 
 class TransactionsWorkload:
-    def __init__(self, world: "World", random: Random) -> None:
+    """Args:
+    mischief: how often producers give up early, repeat what was done, and go on though replaced; 1 is usual.
+    commits: the share of transactions that their producers commit.
+    versions: of transactions; without any, the seed says.
+    """
+
+    def __init__(
+        self,
+        world: "World",
+        random: Random,
+        mischief: float = 1.0,
+        commits: float = 0.7,
+        versions: Sequence[int] = (),
+    ) -> None:
         self._world = world
         self._random = random
         self._terms = Terms(world)
@@ -172,10 +168,15 @@ class TransactionsWorkload:
         self._registers: dict[str, Register] = {}
         self._stuck: list[str] = []
         self._repeats_markers = random.random() < _REPEATED_MARKERS
-        versions = (2,) if self._repeats_markers else (1, 2)
+        if versions:
+            self._repeats_markers = min(versions) >= BUMPED_AT_END
+        else:
+            versions = (BUMPED_AT_END,) if self._repeats_markers else (1, BUMPED_AT_END)
         for at in range(random.choice((2, 2, 3))):
             register = Register(f"offset of group-x{at}")
-            producer = TransactionalProducer(self._client(), self._history, f"x{at}", self._places, register, versions)
+            producer = TransactionalProducer(
+                self._client(), self._history, f"x{at}", self._places, register, versions, mischief, commits
+            )
             self._producers.append(producer)
             self._registers[producer.group] = register
 

@@ -23,20 +23,27 @@ from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.ports.metadata import Change
+from penstock.storage.attached_names import split_name
 from penstock.testing.virtual_clock import DeadlockError, run_virtual
+from tests.simulation.attached import AttachedWorkload
 from tests.simulation.cluster import SimulatedBroker, SimulatedCluster
 from tests.simulation.groups import GroupsWorkload
 from tests.simulation.log import LogWorkload
 from tests.simulation.moves import Moves
 from tests.simulation.nemesis import Nemesis
+from tests.simulation.operator_acts import ACTS
 from tests.simulation.planted import PLANTED
+from tests.simulation.planted_attached import PLANTED_ATTACHED
 from tests.simulation.planted_coordination import PLANTED_COORDINATION
 from tests.simulation.planted_operations import PLANTED_OPERATIONS
+from tests.simulation.scenarios import SCENARIOS, WHOLE, Scenario
 from tests.simulation.transactions import TransactionsWorkload
 from tests.simulation.workload import WorkloadFactory
 
-BUGS = PLANTED | PLANTED_COORDINATION | PLANTED_OPERATIONS
+BUGS = PLANTED | PLANTED_COORDINATION | PLANTED_OPERATIONS | PLANTED_ATTACHED
 _LOG: Sequence[WorkloadFactory] = (LogWorkload,)
+_ATTACHED_FROM = 250
+_ATTACHED: Sequence[WorkloadFactory] = (AttachedWorkload,)
 _COORDINATION: Sequence[WorkloadFactory] = (TransactionsWorkload, GroupsWorkload)
 RECOVERY_S = 30.0
 _OPERATED = 0.5
@@ -69,17 +76,23 @@ class World:
     """What workloads and the nemesis see.
 
     Attributes:
+        kinds: of faults and an operator's acts, if the run is narrowed to them.
         is_operated: an operator is at work too, more often than not with a fourth broker.
         is_over: the nemesis has stopped and everything is healed: begin nothing new.
         random: for what belongs to no workload.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, scenario: Scenario = WHOLE) -> None:
         self.seed = seed
         self.random = Random(seed)
+        self.kinds = scenario.kinds
         self.is_operated = self.random.random() < _OPERATED
+        if self.kinds:
+            self.is_operated = any(kind in ACTS for kind in self.kinds)
         brokers = 4 if self.is_operated and self.random.random() < _FOURTH else 3
-        self.cluster = SimulatedCluster(self.random.getrandbits(32), brokers=brokers)
+        self.cluster = SimulatedCluster(
+            self.random.getrandbits(32), brokers=brokers, disk_delays_s=scenario.disk_delays_s
+        )
         self.loop = self.cluster.loop
         self.is_over = False
         self.violations: list[str] = []
@@ -162,15 +175,17 @@ class World:
             topics = [topic for topic in broker.engine.topics if topic.topic_id == topic_id] if broker else []
             if not topics or index >= len(topics[0].partitions):
                 continue
-            partition = topics[0].partitions[index]
-            if partition.log is None and partition.offline is None:
-                continue  # its log is being replaced
-            end, least = (
-                partition.log.end_offset if partition.log else 0,
-                self._promised.get((topics[0].name, index), 0),
-            )
-            if end < least:
-                self.violate(f"{partition.name}: broker {node_id} is in sync and ends at {end}, {least} are promised")
+            for partition in topics[0].partitions[index].together:
+                if partition.log is None and partition.offline is None:
+                    continue  # its log is being replaced
+                end, least = (
+                    partition.log.end_offset if partition.log else 0,
+                    self._promised.get((partition.topic, index), 0),
+                )
+                if end < least:
+                    self.violate(
+                        f"{partition.name}: broker {node_id} is in sync and ends at {end}, {least} are promised"
+                    )
 
     def _on_crash(self, node_id: int, error: BaseException) -> None:
         self._last_crash[node_id] = error
@@ -272,7 +287,8 @@ class World:
                 if "/logs/" in path
             }
             for directory in sorted(directories):
-                topic, _, index = directory.partition("/")
+                name, _, index = directory.partition("/")
+                topic = (split_name(name) or (name, ""))[0]
                 if not index.isdigit() or node_id not in holders.get((topic, int(index)), (node_id,)):
                     yield f"broker {node_id} has files in {directory}"
 
@@ -284,9 +300,16 @@ class World:
         return PartitionState.decode(entry.value, entry.revision).replicas
 
     def _unsettled(self, name: str, state: PartitionState, topic: str, index: int) -> Iterable[str]:
+        leader = self.partition(state.leader, topic, index)
+        for at in range(len(leader.together) if leader is not None else 1):
+            yield from self._unsettled_at(at, name, state, topic, index)
+
+    def _unsettled_at(self, at: int, name: str, state: PartitionState, topic: str, index: int) -> Iterable[str]:
+        """Of a partition, or of the log attached to it that comes so late."""
         replicas: list[Partition] = []
         for node_id in state.replicas:
-            partition = self.partition(node_id, topic, index)
+            data = self.partition(node_id, topic, index)
+            partition = data.together[at] if data is not None and at < len(data.together) else None
             if partition is None or partition.log is None:
                 yield f"{name} has no log on broker {node_id}" + (
                     f": {partition.offline}" if partition is not None and partition.offline is not None else ""
@@ -297,7 +320,8 @@ class World:
                 return
             replicas.append(partition)
         ends = {partition.log.visible_end for partition in replicas if partition.log is not None}
-        leader = self.partition(state.leader, topic, index)
+        led = self.partition(state.leader, topic, index)
+        leader = led.together[at] if led is not None else None
         if leader is None or leader.led is None:
             yield f"{name} is not led by broker {state.leader} yet"
         elif len(ends) > 1 or leader.high_watermark not in ends:
@@ -309,14 +333,15 @@ class World:
         return found.partitions[index] if found is not None and index < len(found.partitions) else None
 
 
-async def _play(seed: int, factories: Sequence[WorkloadFactory], report: Report) -> None:
-    world = World(seed)
+async def _play(seed: int, scenario: Scenario, report: Report) -> None:
+    world = World(seed, scenario)
     report.trace = world.trace
     for node_id in world.cluster.ids:
         world.start(node_id)
     if not await world.until(lambda: not world.lacking(), RECOVERY_S):
         report.violations.append(f"never came up: {'; '.join(world.lacking())}")
         return
+    factories = scenario.workloads or workloads_of(seed)
     workloads = [factory(world, Random(world.random.getrandbits(64))) for factory in factories]
     for workload in workloads:
         await workload.set_up()
@@ -367,20 +392,27 @@ async def _recover(world: World, clients: "list[asyncio.Task[None]]") -> None:
         world.violate(f"not whole {RECOVERY_S:.0f} s after the last fault: {late} clients wait; {world.lacking()}")
 
 
-def workloads_of(seed: int, planted: str | None = None) -> Sequence[WorkloadFactory]:
-    """Of every four seeds three are about the log, and one is about coordinators."""
-    is_coordination = seed % 4 == 3 if planted is None else planted in PLANTED_COORDINATION
-    return _COORDINATION if is_coordination else _LOG
+def workloads_of(seed: int) -> Sequence[WorkloadFactory]:
+    """Of every four seeds three are about the log, and one is about coordinators; later on, some are about counters."""
+    if seed >= _ATTACHED_FROM and seed % 16 == 4:
+        return _ATTACHED
+    return _COORDINATION if seed % 4 == 3 else _LOG
 
 
-def run(seed: int, planted: str | None = None, workloads: Sequence[WorkloadFactory] | None = None) -> Report:
+def scenario_of(planted: str) -> Scenario:
+    """What a bug is looked for in. The same without the bug has to pass."""
+    found = SCENARIOS.get(planted, WHOLE)
+    clients = _ATTACHED if planted in PLANTED_ATTACHED else _COORDINATION if planted in PLANTED_COORDINATION else _LOG
+    return found if found.workloads else found._replace(workloads=clients)
+
+
+def run(seed: int, planted: str | None = None, scenario: Scenario = WHOLE) -> Report:
     """Play one seed, perhaps with a planted bug. Whatever goes wrong is in the report."""
     report = Report(seed, planted)
     started = time.process_time()
     plant = BUGS[planted].plant() if planted else nullcontext()
-    factories = workloads if workloads is not None else workloads_of(seed, planted)
     with _no_collection(), plant:
-        _run(seed, lambda: _play(seed, factories, report), report)
+        _run(seed, lambda: _play(seed, scenario, report), report)
     report.cpu_s = time.process_time() - started
     digest = hashlib.sha256("\n".join(report.trace).encode())
     digest.update(f"{report.steps} {report.virtual_s} {sorted(report.counters.items())}".encode())

@@ -10,7 +10,7 @@ import click
 
 from penstock.cli.cluster_changes import alter_config, check_refusals, elect, unregister
 from penstock.cli.cluster_execution import BrokerIds, Manner, carry_out, format_outcome, manner_options, propose
-from penstock.cli.cluster_patience import POLL_S, Patience, patience_option
+from penstock.cli.cluster_patience import CATCH_UP_S, POLL_S, Patience, patience_option
 from penstock.cli.cluster_plan import check_room, make_layout
 from penstock.cli.cluster_progress import list_names, why_nobody_decides
 from penstock.cli.cluster_view import CORDON, CORDONED, DRAINED, Partition, Picture, Place, View
@@ -21,8 +21,6 @@ from penstock.cluster.plans import Layout, Move, evacuate, substitute
 
 _PATIENCE: Final = 20
 """Pictures in a row in which nobody else can lead what a broker leads, before that is told."""
-_CATCH_UP_S: Final = 5.0
-"""What brokers get to hear of an election that another one has answered."""
 
 id_argument = click.argument("broker_id", metavar="ID", type=click.IntRange(0))
 
@@ -118,7 +116,7 @@ def _hand_back(view: View, picture: Picture, broker_id: int, output: str) -> Non
 
 def _fetch_after(view: View, broker_id: int, refused: Collection[Place]) -> Picture:
     """A picture that knows of the election: who is asked may hear of it a moment later than who was told."""
-    deadline = time.monotonic() + _CATCH_UP_S
+    deadline = time.monotonic() + CATCH_UP_S
     while True:
         picture = view.fetch(sizes=False)
         late = [each for each in picture.partitions if _should_lead(each, broker_id) and each.place not in refused]

@@ -1,5 +1,6 @@
 """Carrying out a plan: show it, ask, start the moves, wait for them, see that they arrived."""
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -8,9 +9,9 @@ from typing import Any, Final, TypeVar
 import click
 
 from penstock.cli.cluster_changes import alter_config, check_refusals, start_moves
-from penstock.cli.cluster_patience import GaveUp, Patience, patience_option
+from penstock.cli.cluster_patience import CATCH_UP_S, POLL_S, GaveUp, Patience, patience_option
 from penstock.cli.cluster_plan import check_room, format_plan, print_plan, summarize, warn
-from penstock.cli.cluster_progress import wait_for_moves
+from penstock.cli.cluster_progress import list_names, wait_for_moves
 from penstock.cli.cluster_view import THROTTLE, Partition, Picture, Place, View
 from penstock.cli.consent import confirm
 from penstock.cli.failure import USAGE, CommandError
@@ -137,9 +138,8 @@ def carry_out(
         awaited = {place: size for place, size in sizes.items() if place not in refused}
         if manner.wait and awaited:
             wait_for_moves(view, awaited, label, manner.patience)
+            _check_arrived(view, started, label, manner.patience)
     check_refusals(refused, f"{len(refused)} of {count_of(len(moves), 'partition')} cannot be moved")
-    if manner.wait and started:
-        _check_arrived(view.fetch(sizes=False), started)
 
 
 @contextmanager
@@ -196,15 +196,24 @@ def _tell_throttle(before: Mapping[int, str | None]) -> None:
         note(f"the throttle stays; when all is done: 'penstock cluster config --broker {listed} {change}'")
 
 
-def _check_arrived(picture: Picture, moves: Sequence[Move]) -> None:
-    found = {each.place: each for each in picture.partitions}
-    strayed = [move for move in moves if move.place in found and set(found[move.place].replicas) != set(move.new)]
-    if strayed:
-        names = ", ".join(f"{move.topic}-{move.partition}" for move in strayed[:3])
-        raise CommandError(
-            f"{len(strayed)} of {count_of(len(moves), 'partition')} elsewhere than planned ({names}): "
-            "somebody took the move back or moved them again; 'penstock cluster status' shows what is"
-        )
+def _check_arrived(view: View, moves: Sequence[Move], label: str, patience: Patience) -> None:
+    """Raise `CommandError` for what stays elsewhere; a broker that hears late may show what was before the move."""
+    deadline = time.monotonic() + CATCH_UP_S
+    while strayed := _find_strayed(view.fetch(sizes=False), moves):
+        if moving := {each.place: 0 for each in strayed if each.is_moving}:
+            wait_for_moves(view, moving, label, patience)
+        elif time.monotonic() > deadline:
+            raise CommandError(
+                f"{len(strayed)} of {count_of(len(moves), 'partition')} elsewhere than planned "
+                f"({list_names([each.name for each in strayed])}): "
+                "somebody took the move back or moved them again; 'penstock cluster status' shows what is"
+            )
+        time.sleep(POLL_S)
+
+
+def _find_strayed(picture: Picture, moves: Sequence[Move]) -> list[Partition]:
+    planned = {move.place: set(move.new) for move in moves}
+    return [each for each in picture.partitions if set(each.replicas) != planned.get(each.place, set(each.replicas))]
 
 
 def format_outcome(layout: Layout, moves: Sequence[Move], manner: Manner, *, agreed: bool) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from penstock.cli.output import note
 F = TypeVar("F", bound=Callable[..., Any])
 
 POLL_S: Final = 0.5
+CATCH_UP_S: Final = 5.0
+"""What brokers get to hear of a change that another one has told of already."""
 SILENCE_S: Final = 10.0
 """Without a picture, before that is told."""
 STALL_S: Final = 60.0

@@ -2,20 +2,26 @@
 
 The order: --server, $PENSTOCK_SERVER, the context (--context, $PENSTOCK_CONTEXT, or the current one in the file), then
 127.0.0.1:9092. A context named with --context wins over $PENSTOCK_SERVER and lends its properties to --server; one that
-was not asked for keeps them, as they may be the credentials for another server.
+was not asked for keeps them, as they may be the credentials for another server. The file of --command-config counts as
+words of the command line do.
+
+Who we are is asked before librdkafka is: that would try a wrong password again in silence until the time is up.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from penstock.cli import login
 from penstock.cli.contexts import DEFAULT_SERVER, Contexts, complete_context
 from penstock.cli.failure import UNREACHABLE, USAGE, CommandError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from logging import Logger
 
     from confluent_kafka import Consumer, KafkaError, Producer
     from confluent_kafka.admin import AdminClient
@@ -38,8 +44,13 @@ class Server:
 
     address: str
     origin: str
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_s: float = 10.0
+
+    @property
+    def principal(self) -> str:
+        """Who we are there, such as `User:alice`."""
+        return login.principal(self.properties)
 
     def admin(self) -> "AdminClient":
         from confluent_kafka.admin import AdminClient
@@ -59,7 +70,7 @@ class Server:
         return self._connect(Consumer, alone | dict(properties or {}))
 
     def client_properties(self, properties: Mapping[str, object] | None = None) -> dict[str, Any]:
-        quiet = {"log_level": 0, "socket.keepalive.enable": True, "client.id": "penstock-cli"}
+        quiet = {"log_level": 0, "logger": _silent(), "socket.keepalive.enable": True, "client.id": "penstock-cli"}
         return quiet | dict(properties or {}) | dict(self.properties) | {"bootstrap.servers": self.address}
 
     def unreachable(self, reason: str = "") -> CommandError:
@@ -105,11 +116,49 @@ class Server:
             return self._no_answer()
         if error.str() == _WITHOUT_A_REASON and self._is_store_away():
             return Refused(_STORE_AWAY, error.name())
-        return Refused(error.str(), error.name())
+        return Refused(self.explain_refusal(error.name(), error.str()), error.name())
+
+    def explain_refusal(self, name: str, told: str) -> str:
+        """What a server said, and the way out where it was that we may not."""
+        if name.endswith("_AUTHORIZATION_FAILED"):
+            if " may not " in told:
+                return f"{told} ('penstock acl explain' tells the rule)"
+            way_out = "'penstock acl explain' tells the rule, 'penstock acl add' makes one"
+            return f"{self.principal} may not do that ({told.removeprefix('Broker: ').lower()}); {way_out}"
+        return told
 
     def _no_answer(self) -> CommandError:
         """For a server that could be connected to, and gave no answer in time: brokers may wait for another one."""
+        if self.wants_login():
+            return self.no_login()
         return CommandError(f"{self.address}: {_STORE_AWAY}") if self._is_store_away() else self.unreachable()
+
+    def no_login(self) -> CommandError:
+        return CommandError(
+            f"the server at {self.address} (from {self.origin}) answers nobody who does not log in: "
+            f"-X {login.PROTOCOL}=SASL_PLAINTEXT -X sasl.mechanism=SCRAM-SHA-256 -X {login.USERNAME}=NAME "
+            f"-X {login.PASSWORD_FILE}=FILE; 'penstock context add' keeps them"
+        )
+
+    def wants_login(self) -> bool:
+        """Whether it tells us its versions and hangs up at the first question, as Kafka's brokers do then."""
+        if self.properties.get(login.PROTOCOL, "PLAINTEXT").strip().upper() != "PLAINTEXT":
+            return False
+        from penstock.client.connection import Connection
+        from penstock.client.errors import ClientError, Unreachable
+        from penstock.client.settings import Settings
+
+        try:
+            settings = Settings(self.address, timeout_s=min(self.timeout_s, _LOOK_WITHIN_S), client_id="penstock-cli")
+            with closing(Connection(settings, settings.addresses()[0])) as connection:
+                connection.version("sasl_handshake")
+                try:
+                    connection.call("metadata", topics=[])
+                except Unreachable as error:
+                    return not isinstance(error.__cause__, TimeoutError)
+        except ClientError:
+            return False
+        return False
 
     def _is_store_away(self) -> bool:
         from penstock.cli.cluster_view import View
@@ -140,22 +189,52 @@ class Server:
         for at, word in enumerate(words):
             try:
                 left = max(deadline - time.monotonic(), 0.001) / (len(words) - at)  # one that swallows packets is one
-                socket.create_connection(split_address(word.strip()), timeout=left).close()
+                place = split_address(word.strip())
+                socket.create_connection(place, timeout=left).close()
             except TimeoutError:
                 reasons.append("")
             except (OSError, UnicodeError) as error:
                 reasons.append(getattr(error, "strerror", None) or str(error))
             else:
+                self._log_in(place, max(deadline - time.monotonic(), 0.001))
                 return
         raise self.unreachable(", ".join(dict.fromkeys(filter(None, reasons))))
 
+    def _log_in(self, place: tuple[str, int], timeout_s: float) -> None:
+        """Raise at once where the server does not let us in; whatever else there is, librdkafka meets it as well."""
+        if not self.properties.get(login.PROTOCOL, "").strip().upper().startswith("SASL"):
+            return
+        from penstock.client.connection import Connection
+        from penstock.client.errors import ClientError, Unreachable
+        from penstock.client.settings import Settings
 
+        security = login.security_of(self.properties)
+        if security is None:
+            return
+        try:
+            Connection(Settings(self.address, security, timeout_s=timeout_s), place).close()
+        except Unreachable:
+            return
+        except ClientError as error:
+            raise CommandError(login.explain(error, self.properties)) from None
+
+
+_LOOK_WITHIN_S = 3.0
 _WITHOUT_A_REASON = "Broker: Leader not available"
 _STORE_AWAY = (
     "a broker answers, and the cluster's metadata store (etcd) does not answer it: nothing can be created or changed "
     "until most members of the store run; 'penstock cluster status' looks"
 )
 _UNREACHABLE = frozenset({"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE", "_TIMED_OUT", "REQUEST_TIMED_OUT"})
+
+
+def _silent() -> "Logger":
+    """What goes wrong is in answers; librdkafka would say it once more, over the line that the command ends with."""
+    import logging
+
+    logger = logging.Logger("librdkafka")
+    logger.addHandler(logging.NullHandler())
+    return logger
 
 
 def split_address(word: str) -> tuple[str, int]:
@@ -183,6 +262,12 @@ def server_options(command: F) -> F:
         "-X", "properties", metavar="KEY=VALUE", multiple=True, help="A librdkafka property, such as security.protocol."
     )
     @click.option(
+        "--command-config",
+        "properties_file",
+        metavar="FILE",
+        help="Kafka client properties: servers and security, no passwords in -X.",
+    )
+    @click.option(
         "--timeout",
         "timeout_s",
         metavar="SECONDS",
@@ -197,13 +282,49 @@ def server_options(command: F) -> F:
         address: str | None,
         context_name: str | None,
         properties: Sequence[str],
+        properties_file: str | None,
         timeout_s: float,
         **kwargs: Any,
     ) -> Any:
-        server = find_server(address, context_name, read_properties(properties), timeout_s)
+        server = server_of(address, context_name, properties, properties_file, timeout_s)
         return command(*args, server=server, **kwargs)
 
     return with_server  # type: ignore[return-value]  # the wrapper takes what click hands it
+
+
+def server_of(
+    address: str | None,
+    context_name: str | None,
+    properties: Sequence[str],
+    properties_file: str | None,
+    timeout_s: float = 10.0,
+) -> Server:
+    """What the words of `server_options` mean, ready to log in. Raises `CommandError`."""
+    import os
+
+    given = read_properties(properties)
+    login.refuse_secrets(given)
+    origin = "--server"
+    if properties_file is not None:
+        given = login.overlay(login.read_properties_file(properties_file), given)
+        named = given.pop("bootstrap.servers", None)
+        if address is None and named is not None:
+            address, origin = named, properties_file
+    server = find_server(address, context_name, given, timeout_s)
+    if server.origin == "--server":
+        server = replace(server, origin=origin)
+    return replace(server, properties=login.complete(server.properties, os.environ))
+
+
+def server_of_words(words: Mapping[str, Any]) -> Server:
+    """The same while a shell completes a word; nobody waits long then."""
+    return server_of(
+        words.get("address"),
+        words.get("context_name"),
+        words.get("properties") or (),
+        words.get("properties_file"),
+        timeout_s=2.0,
+    )
 
 
 def find_server(
@@ -233,7 +354,7 @@ def find_server(
     if named is None:
         return Server(DEFAULT_SERVER, "the default", given, timeout_s)
     context = contexts.get(named)
-    return Server(*(found or (context.server, f"context {named}")), {**context.properties, **given}, timeout_s)
+    return Server(*(found or (context.server, f"context {named}")), login.overlay(context.properties, given), timeout_s)
 
 
 def read_properties(words: Sequence[str]) -> dict[str, str]:
@@ -255,11 +376,8 @@ class TopicName(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
 
-        given = ctx.params
         try:
-            properties = read_properties(given.get("properties") or ())
-            server = find_server(given.get("address"), given.get("context_name"), properties, timeout_s=2.0)
-            names = server.admin().list_topics(timeout=2.0).topics
+            names = server_of_words(ctx.params).admin().list_topics(timeout=2.0).topics
         except Exception:  # noqa: BLE001 - a completion has nobody to tell
             return []
         return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]

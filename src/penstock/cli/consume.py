@@ -311,6 +311,8 @@ class _Reading:
             )
         elif name in ("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
             raise CommandError(f"{at[0]}/{at[1]}: deleted while it was read")
+        elif name == "GROUP_AUTHORIZATION_FAILED":
+            return  # librdkafka looks for the coordinator of a group that nothing is read or committed for
         elif error.retriable() or name in ("_ALL_BROKERS_DOWN", "_TRANSPORT"):
             self._absence.hear(error)
         else:

@@ -4,6 +4,7 @@ import os
 
 import click
 
+from penstock.cli import login
 from penstock.cli.connection import read_properties
 from penstock.cli.contexts import Context, Contexts, complete_context
 from penstock.cli.output import note, output_option, print_table, show_list
@@ -44,10 +45,20 @@ def list_contexts(output: str) -> None:
 )
 @click.argument("name")
 @click.option("-s", "--server", required=True, metavar="HOST:PORT", help="The server, or several, with commas.")
-@click.option("-X", "properties", metavar="KEY=VALUE", multiple=True, help="A librdkafka property to use with it.")
+@click.option(
+    "-X",
+    "properties",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A librdkafka property to use with it; sasl.password.file=FILE for a password.",
+)
 def add(name: str, server: str, properties: tuple[str, ...]) -> None:
+    given = read_properties(properties)
+    login.refuse_secrets(given)
+    if login.PASSWORD_FILE in given:
+        given[login.PASSWORD_FILE] = os.path.abspath(given[login.PASSWORD_FILE])  # used from other directories
     contexts = Contexts.load(os.environ)
-    contexts.by_name[name] = Context(server, read_properties(properties))
+    contexts.by_name[name] = Context(server, given)
     contexts.current = contexts.current or name
     contexts.save()
     note(f"context {name} is {server}, in {contexts.path}")

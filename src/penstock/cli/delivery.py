@@ -5,7 +5,8 @@ records and in bytes, so that an input of any size needs the same memory, and so
 refused record in the middle of a batch would be overtaken by those behind it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,7 @@ class Sender:
         self._producer = producer
         self._topic = topic
         self._pending_bytes = 0
+        self._is_fatal = False  # the first failure says no more than that: the producer's own reason comes behind it
 
     def send(self, records: Sequence[Record]) -> None:
         """Queue them. Raises `CommandError` naming the first record that could not be delivered."""
@@ -73,14 +75,28 @@ class Sender:
 
     def poll(self, timeout_s: float) -> None:
         """Hear what became of records sent before. Raises like `send`."""
-        self._producer.poll(timeout_s)
+        with self._hearing():
+            self._producer.poll(timeout_s)
         if self.account.failure is not None:
             raise CommandError(self.account.failure)
 
     def flush(self) -> None:
         """Wait until the fate of every record is known; librdkafka gives up on one after its own timeout."""
-        while self._producer.flush(_POLL_S):
-            pass
+        with self._hearing():
+            while self._producer.flush(_POLL_S):
+                pass
+
+    @contextmanager
+    def _hearing(self) -> Iterator[None]:
+        """What ends the producer itself, which then delivers nothing any more, is a failure like that of a record."""
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except KafkaException as error:
+            if self.account.failure is None or self._is_fatal:
+                self.account.failure = f"nothing can be delivered: {_explain(error.args[0])}"
+                self._is_fatal = False
 
     @property
     def pending(self) -> int:
@@ -166,11 +182,21 @@ class Sender:
         elif name == "_MSG_TIMED_OUT":
             reason = "the server did not confirm it in time (-X message.timeout.ms=N waits longer)"
             self.account.unreachable = True
+        elif name == "_FATAL":
+            self._is_fatal = self._is_fatal or self.account.failure is None
+            reason = "the producer has ended"
         else:
-            reason = error.str()
+            reason = _explain(error)
         self._fail(record, reason)
 
     def _fail(self, record: Record, reason: str) -> None:
         self.account.failed += 1
         if self.account.failure is None:
             self.account.failure = f"{record.place}: not delivered: {reason}"
+
+
+def _explain(error: "KafkaError") -> str:
+    if error.name().endswith("_AUTHORIZATION_FAILED"):
+        told = error.str().removeprefix("Broker: ")
+        return f"{told}; it takes a rule that allows write on the topic ('penstock acl explain', 'penstock acl add')"
+    return error.str()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 import click
 
-from penstock.cli.connection import Refused, Server, find_server, read_properties
+from penstock.cli.connection import Refused, Server, server_of_words
 from penstock.cli.failure import CommandError
 from penstock.cli.output import note, progress
 from penstock.cli.topics import Partition
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 
-    from penstock.protocols.kafka.messages import Message
+    from penstock.protocols.kafka_wire.messages import Message
 
 T = TypeVar("T")
 
@@ -88,11 +88,10 @@ class GroupName(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
 
-        given = ctx.params
         try:
-            properties = read_properties(given.get("properties") or ())
-            server = find_server(given.get("address"), given.get("context_name"), properties, timeout_s=2.0)
-            admin = server.admin()  # kept: a client that nobody holds ends, and its question with it
+            admin = server_of_words(
+                ctx.params
+            ).admin()  # kept: a client that nobody holds ends, and its question with it
             found = admin.list_consumer_groups(request_timeout=2.0).result(3.0).valid
         except Exception:  # noqa: BLE001 - a completion has nobody to tell
             return []

@@ -255,7 +255,7 @@ def _check_topic(server: Server, producer: "Producer", topic: str) -> None:
 
         missing = topics.unknown_topics([topic], topics.fetch_topics(server, server.admin()))
         raise CommandError(f"{missing}; create it with 'penstock topic create {topic}'")
-    raise CommandError(f"topic {topic!r}: {error.str()}")
+    raise CommandError(f"topic {topic!r}: {server.explain_refusal(error.name(), error.str())}")
 
 
 def _limit(chunks: Iterator[Chunk], count: int | None) -> Iterator[Chunk]:

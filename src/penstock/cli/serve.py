@@ -24,9 +24,10 @@ from penstock.observe import logs
 from penstock.observe.stall import StallMonitor
 from penstock.observe.stats import Stats
 from penstock.server import config_loading
-from penstock.server.config import Address, Config
+from penstock.server.config import Config, standard_address
 from penstock.server.config_layers import Given, read_assignments
-from penstock.server.config_table import SETTINGS, TOPIC_PREFIX
+from penstock.server.config_table import SETTINGS, SHORT_PREFIX, TOPIC_PREFIX
+from penstock.server.doors.table import KINDS
 
 if TYPE_CHECKING:
     from penstock.server.broker import Broker
@@ -40,15 +41,13 @@ EXIT_REFUSED = 2
 
 # Flag to setting; every other setting is reached with --set.
 _FLAGS = {
+    **{f"--{name}": SHORT_PREFIX + name for name in KINDS},
     "--data-dir": "data_dir",
-    "--kafka": "listeners.kafka",
-    "--http": "listeners.http",
     "--advertise": "listeners.advertised_kafka",
     "--node-id": "node.id",
     "--rack": "node.rack",
     "--cluster": "cluster.store",
     "--cluster-secret-file": "cluster.secret_file",
-    "--internal": "listeners.internal",
     "--log-level": "logging.level",
     "--log-format": "logging.format",
 }
@@ -66,6 +65,13 @@ def _format_settings() -> str:
     )
 
 
+def _listener_options(command: Callable[..., int]) -> Callable[..., int]:
+    for name, kind in reversed(KINDS.items()):
+        text = f"{kind.deed} (default: {standard_address(name)})."
+        command = click.option(f"--{name}", metavar="HOST:PORT", help=text)(command)
+    return command
+
+
 @click.command(
     "serve",
     help="""Run a broker. Prints one line starting with 'ready' when clients may connect; logs go to standard
@@ -74,13 +80,11 @@ def _format_settings() -> str:
 )
 @click.option("--config", metavar="FILE", help="YAML file with settings (default: $PENSTOCK_CONFIG, or none).")
 @click.option("--data-dir", metavar="DIR", help="Where logs and metadata are kept (default: ./data).")
-@click.option("--kafka", metavar="HOST:PORT", help="Listen for Kafka clients (default: 127.0.0.1:9092).")
-@click.option("--http", metavar="HOST:PORT", help="Answer health and metrics (default: 127.0.0.1:8080).")
+@_listener_options
 @click.option("--advertise", metavar="HOST:PORT", help="The Kafka address clients are told to use.")
 @click.option("--node-id", metavar="N", help="This broker's id (default: 1).")
 @click.option("--cluster", metavar="STORE", help="Join a cluster: etcd://H:P,H:P or 'embedded' (default: on its own).")
 @click.option("--cluster-secret-file", metavar="FILE", help="The secret that all brokers of the cluster share.")
-@click.option("--internal", metavar="HOST:PORT", help="Listen for the cluster's brokers (default: 127.0.0.1:9094).")
 @click.option("--rack", metavar="NAME", help="The rack or zone this broker is in.")
 @click.option("--insecure", is_flag=True, help="Allow listeners beyond loopback, open to anyone.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error (default: info).")
@@ -104,6 +108,7 @@ def serve(file: str | None, given: Mapping[str, Given]) -> int:
         return EXIT_REFUSED
     logs.configure(config.logging.level, config.logging.format)
     log = logs.get_logger("serve")
+    _log_unraisable(log)
     _raise_descriptor_limit(log)
     if not is_compiled():
         log.warning("records are handled in pure Python, which is slower: this installation is not compiled")
@@ -145,6 +150,8 @@ async def _serve(make_broker: "Callable[[], Broker]", config: Config, stats: Sta
     if not told_to_stop.waiter.done():
         gc.freeze()  # what the start built lives as long as the process: never look at it again
         monitor.start()
+        if broker.has_certificates:  # without any, the end of its terminal ends a broker, as always
+            _reload_on_hangup(loop, broker)
         _announce(broker, config)
         await asyncio.wait({told_to_stop.waiter, broker.failed}, return_when=asyncio.FIRST_COMPLETED)
         if broker.failed.done():
@@ -190,6 +197,27 @@ class _StopSignal:
             _arm_watchdog(self.deadline_s(), self._log)
 
 
+def _log_unraisable(log: logs.Logger) -> None:
+    """Have errors that Python can only print logged, and not as often as a peer likes: a name in TLS may cause one."""
+
+    def tell(found: "sys.UnraisableHookArgs") -> None:
+        log.limited("unraisable").error("an error that nobody was told of", reason=repr(found.exc_value))
+
+    sys.unraisablehook = tell
+
+
+def _reload_on_hangup(loop: asyncio.AbstractEventLoop, broker: "Broker") -> None:
+    """Have SIGHUP load certificates again."""
+    running: set[asyncio.Task[None]] = set()
+
+    def reload() -> None:
+        task = loop.create_task(broker.reload())
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
+
+
 def _arm_watchdog(deadline_s: float, log: logs.Logger) -> None:
     """End the process even if the loop hangs or a worker thread never returns."""
 
@@ -218,18 +246,22 @@ def _say(error: StartupError) -> None:
 
 
 def _announce(broker: "Broker", config: Config) -> None:
-    kafka = str(Address(*broker.kafka_address))
-    http = str(Address(*broker.http_address))
-    lines = [f"ready kafka={kafka} http={http}{broker.cluster_line}"]
+    words = broker.ready_words
+    if (password := broker.first_admin_password) is not None:
+        shown = password.reveal().decode()
+        print(f"user admin was made, with the password {shown} which is not shown again", file=sys.stderr, flush=True)
+        broker.first_admin_password = None
+    lines = [" ".join(["ready", *(f"{name}={word}" for name, word in words.items())])]
     if sys.stdout.isatty():
-        lines.append(_format_welcome(kafka, http, config))
+        lines.append(_format_welcome(words["kafka"], words.get("http"), config))
     try:
         print("\n".join(lines), flush=True)
     except OSError:
         logs.get_logger("serve").warning("nobody reads standard output")
 
 
-def _format_welcome(kafka: str, http: str, config: Config) -> str:
+def _format_welcome(kafka: str, http: str | None, config: Config) -> str:
+    probes = f"\n\n  curl http://{http}/health\n  curl http://{http}/metrics" if http is not None else ""
     return f"""
 Penstock {__version__}, data in {config.data_dir}. From another terminal:
 
@@ -237,10 +269,7 @@ Penstock {__version__}, data in {config.data_dir}. From another terminal:
   kcat -b {kafka} -C -t greetings -e
 
   python3 -c "from confluent_kafka import Producer
-  p = Producer({{'bootstrap.servers': '{kafka}'}}); p.produce('greetings', b'hello'); p.flush()"
-
-  curl http://{http}/health
-  curl http://{http}/metrics
+  p = Producer({{'bootstrap.servers': '{kafka}'}}); p.produce('greetings', b'hello'); p.flush()"{probes}
 
 Ctrl+C stops it; a second Ctrl+C at once."""
 

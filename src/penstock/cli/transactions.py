@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from penstock.cli import wire
-from penstock.cli.connection import Refused, Server, find_server, read_properties
+from penstock.cli.connection import Refused, Server, server_of_words
 from penstock.cli.failure import CommandError
 from penstock.cli.topics import Partition, fetch_topics, unknown_topics
 
 if TYPE_CHECKING:
-    from penstock.protocols.kafka.messages import Message
+    from penstock.protocols.kafka_wire.messages import Message
 
 _OPEN: Final = ("ongoing", "prepare-commit", "prepare-abort")
 STATES: Final = (*("empty", *_OPEN), "complete-commit", "complete-abort", "prepare-epoch-fence", "dead")
@@ -93,11 +93,8 @@ class TransactionalId(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
 
-        given = ctx.params
         try:
-            properties = read_properties(given.get("properties") or ())
-            server = find_server(given.get("address"), given.get("context_name"), properties, timeout_s=2.0)
-            found = fetch_transactions(server)
+            found = fetch_transactions(server_of_words(ctx.params))
         except Exception:  # noqa: BLE001 - a completion has nobody to tell
             return []
         return [CompletionItem(each.id) for each in found if each.id.startswith(incomplete)]

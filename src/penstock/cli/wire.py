@@ -1,6 +1,6 @@
 """`penstock.client` in the words of the command line, for the few APIs that librdkafka does not have.
 
-Plaintext only unless a command says otherwise: with any other `security.protocol` it says so before it connects.
+It logs in as the server's properties say. No TLS unless a command says otherwise: it says so before it connects.
 Everything else goes through librdkafka (docs/adr/0007).
 """
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from penstock.cli import login
 from penstock.cli.connection import Refused, Server, split_address
 from penstock.cli.failure import UNREACHABLE, USAGE, CommandError
 from penstock.client import errors
@@ -19,7 +20,7 @@ from penstock.client.security import parse_security
 from penstock.client.settings import Address, Settings
 
 if TYPE_CHECKING:
-    from penstock.protocols.kafka.messages import Message
+    from penstock.protocols.kafka_wire.messages import Message
 
 __all__ = ["GROUP", "TRANSACTION", "Address", "Cluster", "check", "error_name", "is_plaintext"]
 
@@ -33,7 +34,7 @@ class Cluster:
     def __init__(self, server: Server, *, any_security: bool = False) -> None:
         """
         Args:
-            any_security: TLS and credentials too, as the server's properties say.
+            any_security: TLS too, as the server's properties say.
         """
         self._server = server
         self._settings = Settings(server.address, timeout_s=server.timeout_s, client_id="penstock-cli")
@@ -41,14 +42,13 @@ class Cluster:
         self._learned: list[Address] = []
         self._last: Address | None = None
         self._failed_at: dict[Address, float] = {}
-        if any_security:
-            try:
-                self._settings = replace(self._settings, security=parse_security(server.properties))
-            except errors.ClientError as error:
-                raise CommandError(str(error), code=USAGE) from None
-        elif not is_plaintext(server):
+        if not any_security and not is_plaintext(server):
             told = f"security.protocol={server.properties['security.protocol']}"
             raise CommandError(f"{told}: what librdkafka cannot ask is asked in plaintext only", code=USAGE)
+        try:
+            self._settings = replace(self._settings, security=parse_security(server.properties))
+        except errors.ClientError as error:
+            raise CommandError(str(error), code=USAGE) from None
 
     def __enter__(self) -> Self:
         return self
@@ -112,12 +112,14 @@ class Cluster:
                 late = isinstance(error.__cause__, TimeoutError)
                 reasons += [] if late else [each.reason for each in error.failures]
             except errors.ClientError as error:
-                raise CommandError(str(error)) from None
+                raise CommandError(login.explain(error, self._server.properties)) from None
             else:
                 self._failed_at.pop(place, None)
                 self._last = place if address is None else self._last
                 return answer
         told = ", ".join(dict.fromkeys(reasons)) or f"no answer within {timeout_s:g} s"
+        if reasons and self._server.wants_login():
+            raise self._server.no_login()
         if address is None or address in places:
             raise self._server.unreachable(told)
         named = f"no broker at {address[0]}:{address[1]}, which the server named"
@@ -136,10 +138,14 @@ class Cluster:
 
 
 def is_plaintext(server: Server) -> bool:
-    return server.properties.get("security.protocol", "plaintext").lower() == "plaintext"
+    """Without TLS; whether somebody logs in is another question."""
+    return server.properties.get("security.protocol", "plaintext").lower() in ("plaintext", "sasl_plaintext")
 
 
 def check(code: int, what: str, text: str | None = None) -> None:
     """Raise `Refused` for an error code, in the server's words if it has any, else in Kafka's."""
     if code:
-        raise Refused(f"{what}: {text or error_name(code).lower().replace('_', ' ')}", error_name(code))
+        name = error_name(code)
+        told = text or name.lower().replace("_", " ")
+        way_out = " ('penstock acl explain' tells the rule)" if name.endswith("_AUTHORIZATION_FAILED") else ""
+        raise Refused(f"{what}: {told}{way_out}", name)

@@ -7,7 +7,7 @@ errors.py      what goes wrong, and whether trying again may help
 settings.py    where the brokers are and how to talk to them; goes to other processes by pickle
 security.py    Kafka's security properties; tls.py and sasl.py are its halves
 tls.py         certificates, and the handshake
-sasl.py        user and password, and how they are proven
+sasl.py        user and password, and how they are proven; scram.py is what SCRAM says
 connection.py  one broker: a frame out, a frame in, versions
 cluster.py     brokers, topics, leaders, coordinators, offsets
 producer.py    record batches out, several at a time

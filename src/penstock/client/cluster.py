@@ -11,7 +11,7 @@ from penstock.client.errors import ClientError, Failure, Refused, Unreachable, c
 from penstock.client.settings import Address, Settings, format_address
 
 if TYPE_CHECKING:
-    from penstock.protocols.kafka.messages import Message
+    from penstock.protocols.kafka_wire.messages import Message
 
 EARLIEST: Final = -2
 LATEST: Final = -1

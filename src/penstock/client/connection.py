@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from penstock.client.errors import ClientError, Failure, Refused, Unreachable, Unsupported
 from penstock.client.settings import Address, Settings, format_address
 from penstock.client.tls import explain
-from penstock.net.connection import PeerError
-from penstock.protocols.kafka.codec import skip_tags
+from penstock.net.session import PeerError
+from penstock.protocols.kafka_wire.codec import skip_tags
 
 if TYPE_CHECKING:
-    from penstock.protocols.kafka.messages import Message
+    from penstock.protocols.kafka_wire.messages import Message
 
 _APIS: Final = {
     "produce": (0, 9, 11),  # from 12 on a broker adds partitions to transactions by itself (KIP-890)
@@ -36,6 +36,9 @@ _APIS: Final = {
     "add_partitions_to_txn": (24, 0, 3),  # from 4 on for brokers
     "end_txn": (26, 0, 4),  # from 5 on an end changes the epoch (KIP-890)
     "write_txn_markers": (27, 1, 1),
+    "describe_acls": (29, 1, 3),  # from 1 on a rule may be about a prefix
+    "create_acls": (30, 1, 3),
+    "delete_acls": (31, 1, 3),
     "describe_configs": (32, 1, 4),
     "describe_log_dirs": (35, 1, 4),
     "sasl_authenticate": (36, 0, 2),
@@ -44,6 +47,8 @@ _APIS: Final = {
     "alter_partition_reassignments": (45, 0, 1),
     "list_partition_reassignments": (46, 0, 0),
     "offset_delete": (47, 0, 0),
+    "describe_user_scram_credentials": (50, 0, 0),
+    "alter_user_scram_credentials": (51, 0, 0),
     "describe_cluster": (60, 0, 2),
     "describe_producers": (61, 0, 0),
     "unregister_broker": (64, 0, 0),
@@ -137,7 +142,7 @@ class Connection:
         Raises `Unsupported` for an API the broker does not have, `ClientError` for an answer that is none and
         `Unreachable` where the connection ends.
         """
-        from penstock.protocols.kafka.messages import decode, encode, schema_of
+        from penstock.protocols.kafka_wire.messages import decode, encode, schema_of
 
         version = self.version(api)
         request, response = (schema_of(api, version, direction) for direction in ("request", "response"))

@@ -11,8 +11,8 @@ from penstock.client.cluster import Cluster, Topic
 from penstock.client.connection import LARGEST_ANSWER, AnswerBuffer, Connection
 from penstock.client.errors import ClientError, Unsupported
 from penstock.client.settings import Settings
-from penstock.net.connection import PeerError
-from penstock.protocols.kafka.codec import read_uvarint
+from penstock.net.session import PeerError
+from penstock.protocols.kafka_wire.codec import read_uvarint
 
 _FETCH: Final = 1
 _VERSION: Final = 13  # the first with topic ids (KIP-516): a topic made anew under the same name is another one

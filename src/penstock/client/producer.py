@@ -137,7 +137,7 @@ class Producer:
 
     def _check(self, answer: memoryview, parcel: Parcel) -> None:
         """Raise `Refused` unless the answer says that the batch is in the log."""
-        from penstock.protocols.kafka.messages import decode, schema_of
+        from penstock.protocols.kafka_wire.messages import decode, schema_of
 
         (topic,) = decode(schema_of("produce", _VERSION, "response"), answer, 0).responses
         (told,) = topic.partition_responses

@@ -1,21 +1,17 @@
 """SASL: who a client is, by PLAIN or SCRAM.
 
-The exchange is carried by SaslHandshake and SaslAuthenticate (KIP-43, KIP-152). SCRAM itself (RFC 5802) is `scramp`'s,
-which also holds the server to its proof that it knows the password.
+The exchange is carried by SaslHandshake and SaslAuthenticate (KIP-43, KIP-152); what SCRAM says is in `scram`.
 """
 
-import importlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from penstock.client.errors import ClientError, Refused, check
-from penstock.extras import install_line
 
 if TYPE_CHECKING:
-    from penstock.protocols.kafka.messages import Message
+    from penstock.protocols.kafka_wire.messages import Message
 
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _CANNOT: Final = (
@@ -52,12 +48,12 @@ class Sasl:
             self._authenticate_by_scram(call, who, server)
 
     def _authenticate_by_scram(self, call: Call, who: str, server: str) -> None:
-        scramp = _load_scramp(self.mechanism)
+        from penstock.client.scram import ScramClient, ScramError
+
+        client = ScramClient(self.mechanism, self.username, self.password)
         try:
-            client = scramp.ScramClient([self.mechanism], self.username, self.password)
-            client.set_server_first(self._prove(call, who, client.get_client_first().encode()).decode())
-            client.set_server_final(self._prove(call, who, client.get_client_final().encode()).decode())
-        except (scramp.ScramException, UnicodeDecodeError) as error:
+            client.check(self._prove(call, who, client.final(self._prove(call, who, client.first()))))
+        except ScramError as error:
             raise ClientError(f"{self.mechanism} with the server at {server} failed: {error}") from None
 
     def _prove(self, call: Call, who: str, said: bytes) -> bytes:
@@ -66,13 +62,6 @@ class Sasl:
             raise Refused(answer.error_code, who, answer.error_message or "")
         found: bytes = answer.auth_bytes
         return found
-
-
-def _load_scramp(mechanism: str) -> ModuleType:
-    try:
-        return importlib.import_module("scramp")
-    except ImportError:
-        raise ClientError(f"{mechanism} needs the package scramp: {install_line('spark')}") from None
 
 
 def parse_sasl(properties: Mapping[str, str]) -> Sasl:
@@ -96,8 +85,6 @@ def parse_sasl(properties: Mapping[str, str]) -> Sasl:
         )
     if "\0" in username + password:
         raise ClientError(f"user {username!r}: neither a name nor a password may have a zero byte")
-    if mechanism != "PLAIN":
-        _load_scramp(mechanism)
     return Sasl(mechanism, username, password)
 
 

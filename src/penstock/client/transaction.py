@@ -16,14 +16,14 @@ from penstock.client.connection import Connection
 from penstock.client.errors import ClientError, check
 
 if TYPE_CHECKING:
-    from penstock.protocols.kafka.messages import Message
+    from penstock.protocols.kafka_wire.messages import Message
 
 _RETRY_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
-    """The right to write in a transaction, until the next one of the same id begins."""
+class OpenTransaction:
+    """A transaction that was begun, and with it the right to write in it, until the next one of the same id begins."""
 
     transactional_id: str
     producer_id: int
@@ -45,7 +45,7 @@ def identify(cluster: Cluster, *, patience_s: float = 120.0) -> tuple[int, int]:
     return answer.producer_id, answer.producer_epoch
 
 
-def begin(cluster: Cluster, transactional_id: str, *, timeout_ms: int, patience_s: float = 120.0) -> Lease:
+def begin(cluster: Cluster, transactional_id: str, *, timeout_ms: int, patience_s: float = 120.0) -> OpenTransaction:
     """Begin: whatever is open under the id is aborted, whoever held it before is shut out."""
     answer = _ask(
         cluster,
@@ -60,11 +60,11 @@ def begin(cluster: Cluster, transactional_id: str, *, timeout_ms: int, patience_
         ),
         _own_code,
     )
-    return Lease(transactional_id, answer.producer_id, answer.producer_epoch, timeout_ms)
+    return OpenTransaction(transactional_id, answer.producer_id, answer.producer_epoch, timeout_ms)
 
 
 def add_partitions(
-    cluster: Cluster, lease: Lease, partitions: Iterable[tuple[str, int]], *, patience_s: float = 120.0
+    cluster: Cluster, transaction: OpenTransaction, partitions: Iterable[tuple[str, int]], *, patience_s: float = 120.0
 ) -> None:
     """Make partitions part of the transaction; to be called before the first batch for each."""
     by_topic: dict[str, list[int]] = {}
@@ -72,20 +72,20 @@ def add_partitions(
         by_topic.setdefault(topic, []).append(partition)
     _ask(
         cluster,
-        lease.transactional_id,
+        transaction.transactional_id,
         patience_s,
         lambda connection: connection.call(
             "add_partitions_to_txn",
-            v3_and_below_transactional_id=lease.transactional_id,
-            v3_and_below_producer_id=lease.producer_id,
-            v3_and_below_producer_epoch=lease.epoch,
+            v3_and_below_transactional_id=transaction.transactional_id,
+            v3_and_below_producer_id=transaction.producer_id,
+            v3_and_below_producer_epoch=transaction.epoch,
             v3_and_below_topics=[{"name": topic, "partitions": numbers} for topic, numbers in by_topic.items()],
         ),
         _worst_code,
     )
 
 
-def end(cluster: Cluster, lease: Lease, *, commit: bool, patience_s: float = 120.0) -> None:
+def end(cluster: Cluster, transaction: OpenTransaction, *, commit: bool, patience_s: float = 120.0) -> None:
     """Commit or abort. A repeat of an end that was heard but not answered is answered like the first.
 
     Raises:
@@ -93,21 +93,21 @@ def end(cluster: Cluster, lease: Lease, *, commit: bool, patience_s: float = 120
     """
     _ask(
         cluster,
-        lease.transactional_id,
+        transaction.transactional_id,
         patience_s,
         lambda connection: connection.call(
             "end_txn",
-            transactional_id=lease.transactional_id,
-            producer_id=lease.producer_id,
-            producer_epoch=lease.epoch,
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
             committed=commit,
         ),
         _own_code,
     )
 
 
-def shut_out(cluster: Cluster, lease: Lease, *, patience_s: float = 30.0) -> None:
-    """Abort the transaction, and let nobody who has the lease write any more (KIP-360).
+def shut_out(cluster: Cluster, transaction: OpenTransaction, *, patience_s: float = 30.0) -> None:
+    """Abort the transaction, and let nobody who shares it write any more (KIP-360).
 
     A transaction that was committed stays so.
 
@@ -116,14 +116,14 @@ def shut_out(cluster: Cluster, lease: Lease, *, patience_s: float = 30.0) -> Non
     """
     _ask(
         cluster,
-        lease.transactional_id,
+        transaction.transactional_id,
         patience_s,
         lambda connection: connection.call(
             "init_producer_id",
-            transactional_id=lease.transactional_id,
-            transaction_timeout=lease.timeout_ms,
-            producer_id=lease.producer_id,
-            producer_epoch=lease.epoch,
+            transactional_id=transaction.transactional_id,
+            transaction_timeout=transaction.timeout_ms,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.epoch,
         ),
         _own_code,
     )

@@ -18,7 +18,7 @@ controller.py   the broker that elects; term.py  one term of it; fenced_store.py
 leftovers.py    what the controller removes from the store: old reports, unmade topics
 catalogue.py    how topics come to be, change and go
 opening.py      what is on the disk at the start
-roles.py        lead, follow, or know who does
+roles/          lead, follow, or know who does; mend what is damaged, remove what has moved away
 replication/    how the bytes get from leaders to followers
 node.py         one broker of a cluster: joins it, leaves it
 """

@@ -16,11 +16,13 @@ from dataclasses import replace
 from uuid import UUID
 
 from penstock.cluster import keys
-from penstock.cluster.image import BrokerRecord, DeletedTopic, Image
+from penstock.cluster.image import ATTACHES_FROM, BrokerRecord, DeletedTopic, Image
 from penstock.cluster.placement import extend, place
 from penstock.cluster.watcher import Watcher
+from penstock.engine.attached import attached_topic
 from penstock.engine.catalogue import NewTopic
-from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS, SETTINGS
+from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
+from penstock.engine.coordination.registry import REGISTERED
 from penstock.engine.internal_settings import altered_settings, topic_config
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.engine.topics import MAX_PARTITIONS, Topic, TopicRecord, Topics, check_count, check_name, check_own
@@ -75,7 +77,9 @@ class ClusterCatalogue:
 
     async def internal_topic(self, name: str) -> Topic:
         try:
-            return await self.create_topic(NewTopic(name, self._internal_partitions, settings=SETTINGS))
+            return await self.create_topic(
+                NewTopic(name, self._internal_partitions, settings=REGISTERED[name].settings)
+            )
         except PenstockError as error:
             if error.code is Code.TOPIC_EXISTS:  # somebody else was quicker
                 await self._watcher.until(lambda: self._topics.get(name) is not None, _EFFECT_S)
@@ -89,6 +93,7 @@ class ClusterCatalogue:
         try:
             if await self._store.get(keys.TOPICS + new.name) is not None:
                 raise _exists(new.name)
+            await self._know_brokers()
         except MetadataUnavailable as error:
             raise self._unavailable(f"topic {new.name!r} was not created", error) from error
         count = new.partitions if new.assignment is None else len(new.assignment)
@@ -157,6 +162,11 @@ class ClusterCatalogue:
             return 0
 
     # --- placement
+
+    async def _know_brokers(self) -> None:
+        """Know of every broker that may have said that it is ready: it may have been admitted a moment ago."""
+        newest = [entry.revision for key in (keys.ADMITTED, keys.BROKERS) for entry in await self._store.list(key)]
+        await self._watcher.until(lambda: self._image.revision >= max(newest, default=0), _EFFECT_S)
 
     def _place(
         self, name: str, count: int, replication: int, assignment: Sequence[Sequence[int]] | None
@@ -264,6 +274,7 @@ class ClusterCatalogue:
                 check_count(topic.name, count, record.partitions)
                 there = await self._store.list(f"{keys.PARTITIONS}{topic.topic_id}/")
                 replication = len(PartitionState.decode(there[0].value, 0).replicas) if there else -1
+                await self._know_brokers()
                 states = self._place(topic.name, count - record.partitions, replication, assignment)
                 if validate_only:
                     return
@@ -332,6 +343,37 @@ class ClusterCatalogue:
             return shown is None or shown.config.given == settings or overtaken
 
         await self._until(is_acting, f"topic {topic.name!r} has new settings, but this broker does not go by them yet")
+
+    async def attach(self, topic: Topic, kind: str, settings: Mapping[str, str]) -> None:
+        attached_topic(topic, kind, settings)
+        if self._image.level < ATTACHES_FROM:
+            raise PenstockError(
+                Code.NOT_AVAILABLE,
+                f"nothing can be attached to {topic.name!r}: the cluster is at feature level {self._image.level}, and "
+                f"level {ATTACHES_FROM} needs every broker to be of this release",
+                help="Upgrade all brokers, and start those that are down.",
+            )
+        try:
+            while True:
+                stored = await self._stored(topic)
+                record = TopicRecord.decode(stored.value)
+                if kind in record.attached:
+                    break
+                record = replace(record, attached={**record.attached, kind: dict(settings)})
+                with suppress(MetadataConflict):
+                    await self._store.transact(expect={stored.key: stored.revision}, put={stored.key: record.encode()})
+                    break
+        except MetadataUnavailable as error:
+            maybe = f"a log of kind {kind!r} may or may not have been attached to {topic.name!r}"
+            raise self._unavailable(maybe, error) from error
+
+        def is_attached() -> bool:
+            shown = self._topics.get_by_id(topic.topic_id)
+            return shown is None or (
+                kind in shown.attached and not any(partition.lacks_attached for partition in shown.partitions)
+            )
+
+        await self._until(is_attached, f"a log of kind {kind!r} is attached to {topic.name!r}, but not here yet")
 
     async def delete_topic(self, topic: Topic) -> None:
         check_own(topic.name, "cannot be deleted: groups and transactions are kept in it")

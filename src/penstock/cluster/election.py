@@ -134,4 +134,4 @@ def _longest(state: PartitionState, rules: Rules) -> int | None:
     able = [member for member in reported if rules.ends[member].is_usable]
     if not able or not is_enough:
         return None
-    return max(able, key=lambda member: (rules.ends[member].last_epoch, rules.ends[member].end_offset))
+    return max(able, key=lambda member: rules.ends[member].history)

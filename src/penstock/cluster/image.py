@@ -5,7 +5,7 @@ replaces a newer one. So a watch may lag, repeat itself or be begun again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
@@ -17,10 +17,21 @@ from penstock.engine.topics import TopicRecord
 from penstock.ports.metadata import Change, Snapshot
 
 _DAMAGED_EPOCH = -2  # an empty log has -1
-FEATURE_LEVEL = 1
-"""What brokers of this release can. 1: their records prove that they know the cluster's secret, if it has one."""
+FEATURE_LEVEL = 2
+"""What brokers of this release can. 1: their records prove that they know the cluster's secret, if it has one.
+2: they keep what is attached to partitions, and count it for who is in sync.
+"""
+ATTACHES_FROM = 2
 CORDON = "penstock.cordon"
 CORDONED, DRAINED = "cordoned", "drained"
+
+
+class Served(NamedTuple):
+    """Where clients find a broker: `endpoints` for each of its listeners, and one place for who knows none of them."""
+
+    host: str
+    port: int
+    endpoints: Mapping[str, tuple[str, int]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,10 @@ class BrokerRecord:
     """The highest feature level it can go by."""
     proof: str = ""
     """That whoever wrote this knows the cluster's secret (`ClusterSecret.prove`)."""
+    endpoints: Mapping[str, tuple[str, int]] = field(default_factory=dict, hash=False)
+    """Where each of its listeners is found, by name. Earlier releases neither write nor read it."""
+    endpoints_proof: str = ""
+    """The same of `endpoints`: apart, because earlier releases know the other one only."""
 
     @property
     def why_strange(self) -> str:
@@ -68,6 +83,8 @@ class BrokerRecord:
                 "leaving": self.leaving,
                 "level": self.level,
                 "proof": self.proof,
+                "endpoints": {name: list(place) for name, place in self.endpoints.items()},
+                "endpoints_proof": self.endpoints_proof,
             }
         )
 
@@ -87,6 +104,8 @@ class BrokerRecord:
             revision,
             fields.get("level", 0),
             str(fields.get("proof", "")),
+            {name: (str(host), int(port)) for name, (host, port) in fields.get("endpoints", {}).items()},
+            str(fields.get("endpoints_proof", "")),
         )
 
 
@@ -138,6 +157,9 @@ class End(NamedTuple):
     last_epoch: int
     end_offset: int
     """Compare (last_epoch, end_offset): the longest history."""
+    attached_epochs: int = 0
+    attached_ends: int = 0
+    """The same of all that is attached to it, summed up. Earlier releases, which attach nothing, know neither."""
 
     @classmethod
     def damaged(cls, incarnation: int) -> "End":
@@ -148,8 +170,16 @@ class End(NamedTuple):
     def is_usable(self) -> bool:
         return self.last_epoch > _DAMAGED_EPOCH
 
+    @property
+    def history(self) -> tuple[int, int, int]:
+        """How long it is: who lacks an old part of what is attached has less in all than who lacks what came last."""
+        return self.last_epoch, self.attached_epochs, self.end_offset + self.attached_ends
+
     def encode(self) -> bytes:
-        return orjson.dumps(self._asdict())
+        told = self._asdict()
+        if not (self.attached_epochs or self.attached_ends):
+            del told["attached_epochs"], told["attached_ends"]
+        return orjson.dumps(told)
 
     @classmethod
     def decode(cls, value: bytes) -> "End":

@@ -13,9 +13,10 @@ ends/{topic id}/{n}/{id}    how far the log of a broker goes that started unclea
 controller                  the broker that elects; bound to its lease; the key's revision is the controller's epoch
 configs/{id}                settings of a broker that were changed while it ran; of all brokers under `default`
 producer-ids                the first producer id not given out
+sec/...                     users, rules, API keys: see security/paths.py
 
-A single broker keeps `cluster`, `topics/` and `producer-ids`, and `creating/`, `growing/`, `removing/`: what it was
-about to do when it stopped (engine/topics.py).
+A single broker keeps `cluster`, `topics/`, `producer-ids` and `sec/`, and `creating/`, `growing/`, `removing/`: what it
+was about to do when it stopped (engine/topics.py).
 """
 
 from uuid import UUID

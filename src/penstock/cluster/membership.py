@@ -17,7 +17,7 @@ from typing import TypeVar
 import orjson
 
 from penstock.cluster import keys
-from penstock.cluster.image import FEATURE_LEVEL, BrokerRecord
+from penstock.cluster.image import FEATURE_LEVEL, BrokerRecord, Served
 from penstock.cluster.watcher import Watcher
 from penstock.errors import StartupError
 from penstock.observe.logs import get_logger
@@ -44,7 +44,7 @@ class Membership:
         me: where this broker is found; its incarnation and `clean` are decided here.
         probe: whether somebody listens at a host and port.
         ttl_s: how long the registration outlives the last word of this broker.
-        prove: what a record says to show that it was written by a broker of this cluster.
+        prove: a record with what shows that it was written by a broker of this cluster.
 
     Attributes:
         incarnation: of this start; 0 before `register`.
@@ -61,7 +61,7 @@ class Membership:
         me: BrokerRecord,
         probe: Callable[[str, int], Awaitable[bool]],
         ttl_s: int = 4,
-        prove: Callable[[BrokerRecord], str] = lambda _: "",
+        prove: Callable[[BrokerRecord], BrokerRecord] = lambda me: me,
     ) -> None:
         self.incarnation = 0
         self.lease = 0
@@ -93,9 +93,9 @@ class Membership:
 
     # --- coming
 
-    def serve_at(self, host: str, port: int) -> None:
+    def serve_at(self, served: Served) -> None:
         """Where clients find this broker; to be said before `register`."""
-        self._me = replace(self._me, host=host, port=port)
+        self._me = replace(self._me, host=served.host, port=served.port, endpoints=dict(served.endpoints))
 
     async def register(self, clean_incarnation: int | None) -> None:
         """Take the next incarnation and show this broker to the others; waits while the store does not answer.
@@ -171,7 +171,7 @@ class Membership:
 
     def _begun(self, incarnation: int, member_revision: int) -> None:
         self.incarnation, self._member_revision = incarnation, member_revision
-        self._me = replace(self._me, level=FEATURE_LEVEL, proof=self._prove(self._me))
+        self._me = self._prove(replace(self._me, level=FEATURE_LEVEL))
 
     async def _settle(self) -> None:
         """Make `brokers/{id}` say what it should, bound to a lease that holds. May be called at any time.

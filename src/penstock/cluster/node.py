@@ -8,7 +8,7 @@ following, takes its name off, and leaves its directory clean.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import orjson
@@ -17,7 +17,7 @@ from penstock.cluster import keys
 from penstock.cluster.broker_settings import THROTTLE, topic_defaults
 from penstock.cluster.catalogue import ClusterCatalogue
 from penstock.cluster.controller import Controller, ControllerSettings
-from penstock.cluster.image import FEATURE_LEVEL, BrokerRecord, Image, TopicEntry
+from penstock.cluster.image import FEATURE_LEVEL, BrokerRecord, Image, Served, TopicEntry
 from penstock.cluster.member_file import MemberFile
 from penstock.cluster.membership import Membership
 from penstock.cluster.opening import Opening
@@ -27,7 +27,7 @@ from penstock.cluster.replication.in_sync import InSync
 from penstock.cluster.replication.source import Source
 from penstock.cluster.replication.throttle import Throttle
 from penstock.cluster.replication.watermarks import save_watermarks, watermark_key
-from penstock.cluster.roles import Roles
+from penstock.cluster.roles.roles import Roles
 from penstock.cluster.secret import ClusterSecret, SecretCheck
 from penstock.cluster.watcher import Watcher
 from penstock.engine.engine import Engine
@@ -153,7 +153,6 @@ class ClusterNode:
             incarnation=lambda: self.membership.incarnation,
             may_decide_alone=self.membership.holds,
             followers_moved=lambda partition: self.in_sync.look_at(partition),
-            led_no_more=lambda partition: self.in_sync.forget(partition),
             woken=self.watcher.wake,
             accepts_older=settings.accept_older_store,
         )
@@ -168,6 +167,7 @@ class ClusterNode:
             self.roles.give_away,
             settings.replica_lag_s,
         )
+        engine.events.subscribe(self.in_sync)
         self.controller = Controller(
             store, self.image, clock, self._as_candidate, self._topic_rules, settings.controller
         )
@@ -189,14 +189,14 @@ class ClusterNode:
 
     # --- coming
 
-    async def start(self, listen: Callable[[], Awaitable[tuple[str, int]]]) -> None:
+    async def start(self, listen: Callable[[], Awaitable[Served]]) -> None:
         """Join the cluster; returns when this broker has recovered and said that it is there. Raises `StartupError`.
 
         Args:
             listen: begins to listen for clients; where they are told to connect.
         """
         await self._engine.start(self._load)
-        self.membership.serve_at(*await listen())
+        self.membership.serve_at(await listen())
         spawn = self._tasks.spawn
         spawn(self.watcher.run(), "watch the cluster")
         await self.membership.register(self._clean_incarnation)
@@ -258,8 +258,11 @@ class ClusterNode:
             except MetadataConflict:
                 continue  # another broker was quicker
 
-    def _prove(self, me: BrokerRecord) -> str:
-        return self._secret.prove(self._engine.cluster_id, me) if self._secret is not None else ""
+    def _prove(self, me: BrokerRecord) -> BrokerRecord:
+        if self._secret is None:
+            return me
+        of = self._engine.cluster_id
+        return replace(me, proof=self._secret.prove(of, me), endpoints_proof=self._secret.prove_endpoints(of, me))
 
     async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         while True:
@@ -433,16 +436,14 @@ class ClusterNode:
                         raise
 
     def _look_for_damage(self) -> None:
-        for topic in self._engine.topics:
-            for partition in topic.partitions:
-                if partition.log is not None and partition.log.damage is not None:
-                    self.roles.damaged(partition)
+        for partition in self._engine.topics.all_partitions():
+            if partition.log is not None and partition.log.damage is not None:
+                self.roles.damaged(partition)
 
     def _watermarks(self) -> dict[str, int]:
         return {
             watermark_key(partition): partition.high_watermark
-            for topic in self._engine.topics
-            for partition in topic.partitions
+            for partition in self._engine.topics.all_partitions()
             if partition.log is not None
         }
 

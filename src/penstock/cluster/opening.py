@@ -6,7 +6,8 @@ be read is left as it is, and named.
 
 from penstock.cluster.image import Image, TopicEntry
 from penstock.cluster.replication.watermarks import load_watermarks, watermark_key
-from penstock.cluster.roles import Roles
+from penstock.cluster.roles.roles import Roles
+from penstock.engine.attached import attach_all
 from penstock.engine.engine import Engine
 from penstock.engine.internal_settings import topic_config
 from penstock.engine.partition import Partition
@@ -15,7 +16,9 @@ from penstock.engine.topics import Topic
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.observe.logs import get_logger
 from penstock.ports.disk import Disk
+from penstock.storage.attached_names import attached_id, attached_name, split_name
 from penstock.storage.data_directory import DataDirectory, PartitionDirectory
+from penstock.storage.log.options import Flush
 from penstock.storage.log.recovery import Recovered
 
 log_ = get_logger("cluster")
@@ -54,9 +57,11 @@ class Opening:
             group = mine[at : at + OPENED_AT_ONCE]
             for partition, recovered in zip(group, await self._engine.replicas.recover(group, clean_ends), strict=True):
                 self._open(partition, recovered)
+        for partition in mine:
+            self._miss_attached(partition)
         for topic in self._topics.values():
             self._engine.topics.add(topic)
-        self._roles.set_aside = await self._disk.run(self._directory.set_aside_before)
+        self._roles.set_aside.update(await self._disk.run(self._directory.set_aside_before))
         return not self._is_missing({partition.name for partition in mine}, clean_ends)
 
     def _find(self, on_disk: list[PartitionDirectory]) -> list[Partition]:
@@ -65,7 +70,7 @@ class Opening:
         for found in on_disk:
             topic = self._topic(found.topic)
             if topic is None or topic.topic_id != found.topic_id:
-                if found.topic_id not in self._image.deleted:
+                if not self._is_deleted(found):
                     strangers.append(found)
             elif found.partition < len(topic.partitions):
                 mine.append(topic.partitions[found.partition])
@@ -77,6 +82,11 @@ class Opening:
                 topics=sorted({found.topic for found in strangers})[:5],
             )
         return mine
+
+    def _is_deleted(self, found: PartitionDirectory) -> bool:
+        split = split_name(found.topic)
+        gone = self._image.deleted
+        return found.topic_id in (gone if split is None else {attached_id(each, split[1]) for each in gone})
 
     def _set_aside(self, name: str, index: int, error: StartupError) -> None:
         """A directory that does not say whose it is. The cluster knows whose it should be."""
@@ -91,6 +101,8 @@ class Opening:
             self._damaged(partition, str(recovered))
         elif recovered.damage and self._has_others(partition):
             self._damaged(partition, recovered.damage)
+        elif self._is_old_copy(partition, recovered) and self._has_others(partition):
+            self._damaged(partition, f"{partition.name} ends below what was committed: it is an old copy")
         else:
             log = self._engine.replicas.open(partition, recovered)
             saved = self._watermarks.get(watermark_key(partition), 0)
@@ -101,10 +113,25 @@ class Opening:
                 log.damage = PenstockError(Code.CORRUPT_LOG, recovered.damage)
                 self._roles.damaged(partition)
 
+    def _miss_attached(self, partition: Partition) -> None:
+        """What is attached to a replica that is here, and has no log: it was lost, or never made.
+
+        Nobody can tell which, so others have to say what was in it. Where there are none, it is begun.
+        """
+        for attached in partition.attached:
+            if attached.log is None and attached.offline is None and self._has_others(attached):
+                self._damaged(attached, f"{attached.name} is missing beside {partition.name}")
+
+    def _is_old_copy(self, partition: Partition, recovered: Recovered) -> bool:
+        """Of what is attached to a partition: by how far that one's log goes, nobody would find it out."""
+        if partition.attached_to is None or partition.config.log.flush is not Flush.COMMIT:
+            return False
+        return recovered.segments[-1].next_offset < self._watermarks.get(watermark_key(partition), 0)
+
     def _has_others(self, partition: Partition) -> bool:
         """Whether another broker may hold all of it. The only one that holds anything goes on with what is left."""
-        state = partition.state
-        known = self._image.states.get(partition.topic_id, {}).get(partition.index, state)
+        state, data = partition.state, partition.attached_to or partition
+        known = self._image.states.get(data.topic_id, {}).get(partition.index, state)
         return any(member != self._engine.node_id for member in (*known.isr, *known.elr, *known.last))
 
     def _damaged(self, partition: Partition, why: str) -> None:
@@ -115,16 +142,21 @@ class Opening:
         """Whether a log is gone that was here at the last stop."""
         gone = clean_ends.keys() - found
         missing = [
-            f"{entry.name}-{index}"
+            f"{name}-{index}"
             for entry, index, state in self._image.partitions()
-            if self._engine.node_id in state.replicas and f"{entry.name}-{index}" in gone
+            for name in (entry.name, *(attached_name(entry.name, kind) for kind in entry.record.attached))
+            if self._engine.node_id in state.replicas and f"{name}-{index}" in gone
         ]
         if missing:
             log_.error("logs are gone that were here at the last stop", count=len(missing), partitions=missing[:5])
         return bool(missing)
 
     def _topic(self, name: str) -> Topic | None:
-        """A topic of the cluster with all its partitions, none of which has a role yet."""
+        """A topic of the cluster with all its partitions, none of which has a role yet; or what is attached to one."""
+        split = split_name(name)
+        if split is not None:
+            data = self._topic(split[0])
+            return data.attached.get(split[1]) if data is not None else None
         entry = self._image.topics.get(name)
         if name not in self._topics and entry is not None:
             self._topics[name] = self._new_topic(entry)
@@ -138,4 +170,5 @@ class Opening:
             if index not in states:
                 break
             topic.partitions.append(self._roles.new_partition(topic, index, states[index]))
+        attach_all(topic, entry.record.attached, self._roles.new_attached)
         return topic

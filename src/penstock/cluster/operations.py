@@ -130,11 +130,11 @@ class Operations:
             )
         holders = {*state.isr, *state.elr, *state.last}
 
-        def worth(replica: int) -> tuple[bool, bool, int, int]:
+        def worth(replica: int) -> tuple[bool, bool, tuple[int, int, int]]:
             end = ends.get(replica)
             if end is None:
-                return True, replica in holders, -1, -1
-            return end.is_usable, replica in holders, end.last_epoch, end.end_offset
+                return True, replica in holders, (-1, 0, 0)
+            return end.is_usable, replica in holders, end.history
 
         chosen = max(there, key=worth)
         log_.warning("leader elected uncleanly, as an operator wants it", partition=name, broker=chosen)

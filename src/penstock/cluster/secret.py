@@ -4,7 +4,7 @@ A broker with another secret would be refused by all others at every connection,
 So the first broker leaves a salted verifier in the store, by compare-and-swap, and who does not fit it does not start.
 And each broker's record says by an HMAC that it was written by one who knows the secret, for this cluster, start and
 addresses; else whoever reads it takes it for a stranger's (`Image.strangers`). Both are made of a key that is dear to
-guess (`protocols/kafka/identity.py`), and do not tell the secret.
+guess (`protocols/internal/identity.py`), and do not tell the secret.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from penstock.ports.randomness import Randomness
 
 ACCEPT_NEW = "--set cluster.accept_new_secret=true"
 _VERSION = 1
+_ENDPOINTS_VERSION = 2  # of what an HMAC is made of; 1 has no endpoints, and earlier releases know no other
 _SALT_BITS = 256
 _RETRY_S = 0.25
 
@@ -55,16 +56,31 @@ class ClusterSecret:
 
     def prove(self, cluster_id: str, broker: BrokerRecord) -> str:
         """What the record of a broker of this cluster has under `proof`."""
-        said = [_VERSION, cluster_id, broker.broker_id, broker.incarnation]
-        said += [broker.host, broker.port, broker.internal_host, broker.internal_port]
-        return f"{_VERSION}:{hmac.digest(self._record_key, orjson.dumps(said), hashlib.sha256).hex()}"
+        return self._sign([_VERSION, *_addressed(cluster_id, broker)])
+
+    def prove_endpoints(self, cluster_id: str, broker: BrokerRecord) -> str:
+        """What it has under `endpoints_proof`."""
+        endpoints = [[name, *broker.endpoints[name]] for name in sorted(broker.endpoints)]
+        return self._sign([_ENDPOINTS_VERSION, *_addressed(cluster_id, broker), endpoints])
 
     def proves(self, cluster_id: str, broker: BrokerRecord) -> bool:
-        """Whether the record of a broker was written by one who knows the secret."""
-        return hmac.compare_digest(self.prove(cluster_id, broker).encode(), broker.proof.encode())
+        """Whether the record of a broker was written by one who knows the secret; its endpoints too, if it has any."""
+        if not hmac.compare_digest(self.prove(cluster_id, broker).encode(), broker.proof.encode()):
+            return False
+        if not broker.endpoints:
+            return True
+        return hmac.compare_digest(self.prove_endpoints(cluster_id, broker).encode(), broker.endpoints_proof.encode())
+
+    def _sign(self, said: list[object]) -> str:
+        return f"{said[0]}:{hmac.digest(self._record_key, orjson.dumps(said), hashlib.sha256).hex()}"
 
     def _verify(self, salt: bytes) -> str:
         return hmac.digest(self._verifier_key, salt, hashlib.sha256).hex()
+
+
+def _addressed(cluster_id: str, broker: BrokerRecord) -> list[object]:
+    said: list[object] = [cluster_id, broker.broker_id, broker.incarnation]
+    return [*said, broker.host, broker.port, broker.internal_host, broker.internal_port]
 
 
 def _derive(key: bytes, purpose: bytes) -> bytes:

@@ -54,10 +54,13 @@ class Caretaker:
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, next_round - self._clock.monotonic())):
                     await self._wake.wait()
-            self._wake.clear()
-            wanted, self._wanted = self._wanted, {}
-            for log in wanted.values():
-                await self._upkeep.tend(log, self.steady_now_ms(), log.settled_end)
+            await self._tend_wanted()
+
+    async def _tend_wanted(self) -> None:
+        self._wake.clear()
+        wanted, self._wanted = self._wanted, {}
+        for log in wanted.values():
+            await self._upkeep.tend(log, self.steady_now_ms(), log.settled_end)
 
     async def _round(self) -> None:
         now_ms = self.steady_now_ms()
@@ -71,6 +74,7 @@ class Caretaker:
                 log.state.producers.expire(now_ms, log.active_transactions.open)
             if self._upkeep.is_due(log, now_ms) and not log.closed:
                 await self._upkeep.tend(log, now_ms, settled)
+                await self._tend_wanted()  # a round that syncs hundreds of logs takes many seconds
 
     def steady_now_ms(self) -> int:
         """The time that retention and compaction go by."""

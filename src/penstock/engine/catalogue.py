@@ -51,6 +51,13 @@ class Catalogue(Protocol):
         """Change a topic's settings: `alter` makes the new ones of those the topic has been given."""
         ...
 
+    async def attach(self, topic: Topic, kind: str, settings: Mapping[str, str]) -> None:
+        """Attach a log of a kind to every partition of a topic; nothing if it has them. See `attached.py`.
+
+        UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_CONFIG, STORAGE_FULL, NOT_AVAILABLE.
+        """
+        ...
+
     async def delete_topic(self, topic: Topic) -> None:
         """Delete a topic and its records. UNKNOWN_TOPIC if it is gone already."""
         ...

@@ -108,5 +108,6 @@ class EndKeeper:
                 partition.log.durable_end if partition.log is not None else self.end_of(partition)
                 for partition in topic.partitions
             ]
-            for topic in self._topics
+            for data in self._topics
+            for topic in data.with_attached
         }

@@ -5,38 +5,45 @@ How topics come and go is the catalogue's: `local_catalogue` on a broker of its 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
+from penstock.engine.access import Access, Subject
+from penstock.engine.acting.acting import Acting
 from penstock.engine.catalogue import Catalogue, NewTopic
 from penstock.engine.cleaner import Cleaner
-from penstock.engine.coordination.internal_topics import DEFAULT_PARTITIONS, INTERNAL_TOPICS
-from penstock.engine.coordination.shard import Shard, Surroundings
+from penstock.engine.coordination.coordinators import Coordinators
+from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
+from penstock.engine.coordination.registry import Attachment
+from penstock.engine.coordination.shard import Surroundings
+from penstock.engine.elsewhere import Elsewhere
 from penstock.engine.end_keeper import EndKeeper
-from penstock.engine.groups.groups import Groups, GroupSettings
+from penstock.engine.forwarding import Forwarding
+from penstock.engine.gathering import Gatherer
+from penstock.engine.groups.groups import Groups
 from penstock.engine.local_catalogue import LocalCatalogue
 from penstock.engine.offset_lookup import Found, find_by_time, find_largest_time
 from penstock.engine.opener import Opener
 from penstock.engine.partition import Partition
+from penstock.engine.partition_events import PartitionEvents
 from penstock.engine.producer_ids import ProducerIds
+from penstock.engine.publishing import Publishing
 from penstock.engine.replicas import Replicas
 from penstock.engine.scrubber import Scrubber
+from penstock.engine.settings import EngineSettings, Ports
 from penstock.engine.steady_clock import SteadyClock
+from penstock.engine.tails import Tails
 from penstock.engine.topic_config import check_settings, tidy_settings
 from penstock.engine.topics import Topic, Topics, check_own
-from penstock.engine.transactions.requests import TransactionLimits
 from penstock.engine.transactions.transactions import Transactions
 from penstock.errors import Code, PenstockError
 from penstock.observe.stats import Stats
-from penstock.ports.clock import Clock
-from penstock.ports.disk import Disk, Space, is_shortage
-from penstock.ports.metadata import MetadataStore
-from penstock.ports.randomness import Randomness
+from penstock.ports.disk import Space, is_shortage
 from penstock.storage.checked_file import save_all
 from penstock.storage.compaction.process import Compactor, InlineCompaction
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.log.commit import Committer
 from penstock.storage.log.compacting import Compaction
-from penstock.storage.log.log import Log, Shelf
+from penstock.storage.log.log import Shelf
 from penstock.storage.log.segment import FilePool
 from penstock.storage.log.upkeep import Upkeep
 from penstock.tasks import Tasks
@@ -48,98 +55,98 @@ class Engine:
 
     Args:
         fail: called once when the broker must stop rather than guess.
-        defaults: the broker's own defaults for topic settings.
-        internal_partitions: of each internal topic, when it is created.
         compactor: who compacts logs; on the disk's own threads if not given.
-        compaction_bytes_per_second: what that may read and write; 0 is no limit.
-        ends_behind_s: how old the kept ends of logs may be, by which an old copy of a log is known.
-        scrub_s: how often sealed segments are read again to look for rot, at so many bytes a second.
-        node_id: which broker this is.
-        segment_files: kept open because they were read.
     """
 
     def __init__(
         self,
-        *,
-        disk: Disk,
-        clock: Clock,
-        randomness: Randomness,
-        store: MetadataStore,
+        ports: Ports,
         directory: DataDirectory,
         stats: Stats,
         fail: Callable[[BaseException], None],
-        defaults: Mapping[str, str] | None = None,
-        default_partitions: int = 6,
-        upkeep_ms: int = 5000,
-        internal_partitions: int = DEFAULT_PARTITIONS,
-        group_settings: GroupSettings | None = None,
-        transaction_limits: TransactionLimits | None = None,
+        settings: EngineSettings | None = None,
         compactor: Compactor | None = None,
-        compaction_bytes_per_second: int = 0,
-        ends_behind_s: float = 10.0,
-        scrub_s: float = 24 * 3600.0,
-        scrub_bytes_per_second: int = 16 << 20,
-        node_id: int = 1,
-        segment_files: int = 4096,
     ) -> None:
+        settings = settings or EngineSettings()
+        disk, clock, randomness, store = ports
         self._disk = disk
         self.clock = clock
-        self.node_id = node_id
+        self.node_id = settings.node_id
         self._directory = directory
         self._fail = fail
-        self.topic_defaults = tidy_settings(defaults or {})
-        self.default_partitions = default_partitions
+        self.topic_defaults = tidy_settings(settings.defaults)
+        self.default_partitions = settings.default_partitions
         self.stats = stats
+        self.access = Access()
+        """Who may do what."""
         self.topics = Topics()
         self.producer_ids = ProducerIds(store)
         self.cluster_id = ""
         self._tasks = Tasks(fail)
         self.committer = Committer(disk, clock, stats, fail)
-        shelf = Shelf(disk, clock, stats, FilePool(disk, segment_files), self.committer, self._tasks, fail)
+        shelf = Shelf(disk, clock, stats, FilePool(disk, settings.segment_files), self.committer, self._tasks, fail)
         self._upkeep = Upkeep(shelf)
-        self.replicas = Replicas(shelf, self._upkeep, directory, self.topics, upkeep_ms)
+        self.replicas = Replicas(shelf, self._upkeep, directory, self.topics, settings.upkeep_ms)
         self.opener = Opener(disk, self._tasks)
         self.turns = Turns()
         """For whoever asks for much and can wait."""
         around = Surroundings(disk, SteadyClock(clock), self.committer, self._tasks, self.turns)
-        self.groups = Groups(around, self.topics, self.internal_topic, randomness, group_settings)
+        self.events = PartitionEvents()
+        """What becomes of the partitions here, for who wants to hear it."""
+        self.coordinators = Coordinators(around, self.topics, self.internal_topic)
+        self.events.subscribe(self.coordinators)
+        self.groups = Groups(self.coordinators, self.topics, self.turns, randomness, settings.groups)
         self.transactions = Transactions(
+            self.coordinators,
             around,
             self.topics,
             self.internal_topic,
             self.producer_ids,
+            self.groups.before_marker,
             self.groups.on_marker,
-            transaction_limits,
+            settings.transactions,
             stats=stats,
         )
-        self._ends = EndKeeper(disk, clock, stats, self.committer, self.topics, directory.metadata_path, ends_behind_s)
+        self.publishing = Publishing(self.opener, self.transactions)
+        self.tails = Tails()
+        self.elsewhere = Elsewhere(self.topics, self.access, disk)
+        self.forwarding = Forwarding(self.publishing, self.topics, self.producer_ids, self.access)
+        self.gatherer = Gatherer(self.publishing, self.forwarding, clock, self._tasks)
+        self._ends = EndKeeper(
+            disk, clock, stats, self.committer, self.topics, directory.metadata_path, settings.ends_behind_s
+        )
         self._local = LocalCatalogue(
-            store=store,
-            directory=directory,
-            disk=disk,
-            clock=clock,
-            randomness=randomness,
-            topics=self.topics,
-            replicas=self.replicas,
-            committer=self.committer,
-            tasks=self._tasks,
-            ends=self._ends,
-            fail=fail,
-            defaults=self.topic_defaults,
-            default_partitions=default_partitions,
-            internal_partitions=internal_partitions,
-            node_id=node_id,
-            deleted=self.groups.topic_deleted,
+            ports,
+            directory,
+            self.topics,
+            self.replicas,
+            self.committer,
+            self._tasks,
+            self._ends,
+            self.events,
+            self.elsewhere,
+            fail,
+            replace(settings, defaults=self.topic_defaults),
         )
         self.catalogue: Catalogue = self._local
         """Replaced by that of a cluster, before the start."""
         caretaker = self.replicas.caretaker
-        compaction = Compaction(shelf, compactor or InlineCompaction(disk), compaction_bytes_per_second)
+        compaction = Compaction(shelf, compactor or InlineCompaction(disk), settings.compaction_bytes_per_second)
         self._cleaner = Cleaner(
-            compaction, caretaker.steady_now_ms, self.replicas.open_logs, upkeep_ms, self._compacted
+            compaction,
+            caretaker.steady_now_ms,
+            self.replicas.open_logs,
+            settings.upkeep_ms,
+            self.coordinators.compacted,
         )
 
-        self._scrubber = Scrubber(disk, clock, stats, self.replicas.open_logs, scrub_s, scrub_bytes_per_second)
+        self._scrubber = Scrubber(
+            disk, clock, stats, self.replicas.open_logs, settings.scrub_s, settings.scrub_bytes_per_second
+        )
+
+    def acting_as(self, subject: Subject) -> Acting:
+        """The engine as somebody may use it: what doors go by."""
+        return Acting(self, subject)
 
     # --- life
 
@@ -155,16 +162,12 @@ class Engine:
         self._tasks.spawn(self.replicas.caretaker.run(), "upkeep")
         self._tasks.spawn(self._cleaner.run(), "compaction")
         self._tasks.spawn(self._scrubber.run(), "look for rot")
-        for shards in (self.groups.shards, self.transactions.shards):
-            topic = self.topics.get(shards.topic)
-            if topic is not None:
-                shards.open(topic)
-                self._tasks.spawn(shards.load(), f"load {topic.name}")
+        self.coordinators.start()
 
     async def stop(self, incarnation: int = 0) -> None:
         """Stop cleanly: everything synced, cards saved, the mark left behind."""
         self._local.refuse()
-        await asyncio.gather(self.groups.shards.close(), self.transactions.shards.close(), self._cleaner.stop())
+        await asyncio.gather(self.coordinators.close(), self._cleaner.stop())
         await self._local.stop()
         logs = [log for log, _ in self.replicas.open_logs()]
         for log in logs:
@@ -183,23 +186,6 @@ class Engine:
     async def abandon(self) -> None:
         """Stop without a clean mark: the next start looks at everything."""
         await self._tasks.cancel_all()
-
-    def _compacted(self, log: Log) -> None:
-        """A coordinator's snapshot from before a compaction is of no use any more: take another."""
-        for shards in (self.groups.shards, self.transactions.shards):
-            for shard in shards:
-                if shard.partition.log is log:
-                    shard.save_soon()
-
-    def shard_of(self, partition: Partition) -> Shard[Any] | None:
-        """The coordinator that lives in a partition, if it is one of an internal topic."""
-        for shards in (self.groups.shards, self.transactions.shards):
-            if shards.topic == partition.topic:
-                topic = self.topics.get(partition.topic)
-                if topic is not None:
-                    shards.open(topic)
-                return shards.at(partition.index)
-        return None
 
     async def disk_space(self) -> Space:
         return await self._disk.run(self._disk.space, self._directory.path)
@@ -241,6 +227,12 @@ class Engine:
         self, topic: Topic, alter: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
     ) -> None:
         await self.catalogue.alter_topic(topic, alter, validate_only=validate_only)
+
+    async def attach(self, topic: Topic, attachment: Attachment) -> None:
+        """Have a coordinator of this kind beside every partition of a topic; at once if it is there."""
+        if attachment.kind not in topic.attached:
+            check_own(topic.name, "cannot have anything attached to it")
+            await self.catalogue.attach(topic, attachment.kind, attachment.settings)
 
     async def delete_topic(self, topic: Topic) -> None:
         await self.catalogue.delete_topic(topic)

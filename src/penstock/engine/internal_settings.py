@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS, SETTINGS
+from penstock.engine.coordination.registry import REGISTERED
 from penstock.engine.topic_config import TopicConfig, check_settings, make_config, tidy_settings
 from penstock.errors import Code, PenstockError
 
@@ -44,14 +44,16 @@ _CHANGEABLE: Final[Mapping[str, _Bounds | None]] = {
 
 def acting_settings(topic: str, stored: Mapping[str, str]) -> Mapping[str, str]:
     """What is set for a topic, as far as it counts. Earlier releases let anything be set for internal ones."""
-    if topic not in INTERNAL_TOPICS:
+    registered = REGISTERED.get(topic)
+    if registered is None:
         return stored
-    return SETTINGS | {name: text for name, text in stored.items() if _why_not(name, text) is None}
+    made_with = registered.settings
+    return {**made_with} | {name: text for name, text in stored.items() if _why_not(name, text, made_with) is None}
 
 
 def topic_config(topic: str, stored: Mapping[str, str], defaults: Mapping[str, str]) -> TopicConfig:
     """The settings of a topic, ready for use. Raises PenstockError INVALID_CONFIG."""
-    if topic in INTERNAL_TOPICS:
+    if topic in REGISTERED:
         # More replicas in sync than the usual may be asked for of all topics; fewer would do for others only.
         stricter = int(defaults.get(_MIN_INSYNC, "1")) > 1
         defaults = {_MIN_INSYNC: defaults[_MIN_INSYNC]} if stricter else {}
@@ -68,20 +70,21 @@ def altered_settings(
     """
     altered = tidy_settings(alter(acting_settings(topic, stored)))
     check_settings(altered)
-    if topic not in INTERNAL_TOPICS:
+    registered = REGISTERED.get(topic)
+    if registered is None:
         return altered
     for name, text in altered.items():
-        why_not = _why_not(name, text)
+        why_not = _why_not(name, text, registered.settings)
         if why_not is not None:
             raise PenstockError(
                 Code.NOT_ALLOWED, f"topic {topic!r} is the broker's own: {name} cannot be {text!r}, {why_not}"
             )
-    return {**SETTINGS, **altered}
+    return {**registered.settings, **altered}
 
 
-def _why_not(name: str, text: str) -> str | None:
+def _why_not(name: str, text: str, made_with: Mapping[str, str]) -> str | None:
     """Of a value that `check_settings` lets pass."""
-    if SETTINGS.get(name) == text:
+    if made_with.get(name) == text:
         return None
     if name not in _CHANGEABLE:
         return f"only {', '.join(_CHANGEABLE)} can be changed"

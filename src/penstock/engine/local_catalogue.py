@@ -3,26 +3,34 @@ strike anywhere.
 
 A topic is created, or grows, as: intent in the metadata store, directories, then one transaction that replaces the
 intent by the topic. It is deleted as: one transaction that replaces the topic by an intent, then the directories.
+What is attached to its partitions has directories and intents of its own, in the same transactions.
 Start-up finishes whatever intent it finds, and so does `unfinished` where a shortage was in the way. So a directory
 without a topic or an intent means that metadata was lost, and the broker refuses to start rather than guess.
 """
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
+from typing import NamedTuple
 from uuid import UUID
 
 import orjson
 
+from penstock.engine.attached import attach_all, attached_topic, use_config
 from penstock.engine.catalogue import NewTopic
-from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS, SETTINGS
+from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
+from penstock.engine.coordination.registry import REGISTERED
+from penstock.engine.elsewhere import Elsewhere
 from penstock.engine.end_keeper import EndKeeper
 from penstock.engine.internal_settings import altered_settings, topic_config
 from penstock.engine.partition import Partition
-from penstock.engine.partition_state import alone
+from penstock.engine.partition_events import PartitionEvents
+from penstock.engine.partition_state import PartitionState, alone
 from penstock.engine.replicas import OPENED_AT_ONCE, Replicas
+from penstock.engine.settings import EngineSettings, Ports
 from penstock.engine.topics import (
     CREATING,
     GROWING,
@@ -38,15 +46,24 @@ from penstock.engine.topics import (
 )
 from penstock.engine.unfinished import Unfinished
 from penstock.errors import Code, PenstockError
-from penstock.ports.clock import Clock
-from penstock.ports.disk import Disk, is_shortage
-from penstock.ports.metadata import Entry, MetadataStore
-from penstock.ports.randomness import Randomness, new_uuid
+from penstock.ports.disk import is_shortage
+from penstock.ports.metadata import Entry
+from penstock.ports.randomness import new_uuid
+from penstock.storage.attached_names import attached_id, split_name
 from penstock.storage.data_directory import DataDirectory, PartitionDirectory
 from penstock.storage.log.commit import Committer
+from penstock.storage.log.log import Log
 from penstock.storage.log.options import Flush
 from penstock.storage.log.recovery import Recovered
 from penstock.tasks import Tasks
+
+
+class _Begun(NamedTuple):
+    """What a creation has begun to make, and how to take it away."""
+
+    topic: str
+    remove: Callable[[], None]
+    intent: str
 
 
 class LocalCatalogue:
@@ -54,47 +71,40 @@ class LocalCatalogue:
 
     Args:
         defaults: the broker's own defaults for topic settings.
-        deleted: told the name of every topic that is gone.
+        events: told of every topic that is gone, and by its partitions what becomes of them.
+        elsewhere: for partitions that another broker leads.
     """
 
     def __init__(
         self,
-        *,
-        store: MetadataStore,
+        ports: Ports,
         directory: DataDirectory,
-        disk: Disk,
-        clock: Clock,
-        randomness: Randomness,
         topics: Topics,
         replicas: Replicas,
         committer: Committer,
         tasks: Tasks,
         ends: EndKeeper,
+        events: PartitionEvents,
+        elsewhere: Elsewhere,
         fail: Callable[[BaseException], None],
-        defaults: Mapping[str, str],
-        default_partitions: int,
-        internal_partitions: int,
-        node_id: int,
-        deleted: Callable[[str], Awaitable[None]],
+        settings: EngineSettings,
     ) -> None:
-        self._store = store
+        self._disk, self._clock, self._randomness, self._store = ports
         self._directory = directory
-        self._disk = disk
-        self._clock = clock
-        self._randomness = randomness
         self._topics = topics
         self._replicas = replicas
         self._committer = committer
         self._tasks = tasks
         self._ends = ends
+        self._events = events
+        self._elsewhere = elsewhere
         self._fail = fail
-        self._defaults = defaults
-        self._default_partitions = default_partitions
-        self._internal_partitions = internal_partitions
-        self._node_id = node_id
-        self._deleted = deleted
+        self._defaults = settings.defaults
+        self._default_partitions = settings.default_partitions
+        self._internal_partitions = settings.internal_partitions
+        self._node_id = settings.node_id
         self._changing = asyncio.Lock()
-        self._unfinished = Unfinished(store, disk, tasks, self._changing, fail)
+        self._unfinished = Unfinished(self._store, self._disk, tasks, self._changing, fail)
         self._stopping = False
 
     # --- life
@@ -139,12 +149,7 @@ class LocalCatalogue:
         return cluster_id
 
     def _check_owners(self, on_disk: list[PartitionDirectory], records: Mapping[str, TopicRecord]) -> None:
-        strangers = []
-        for partition in on_disk:
-            record = records.get(partition.topic)
-            known = record is not None and record.topic_id == partition.topic_id
-            if record is None or not known or partition.partition >= record.partitions:
-                strangers.append(partition)
+        strangers = [partition for partition in on_disk if not _is_known(partition, records)]
         if strangers:
             raise self._directory.metadata_lost(strangers)
 
@@ -179,28 +184,61 @@ class LocalCatalogue:
         for name, record in records.items():
             topic = Topic(name, record.topic_id, topic_config(name, record.settings, self._defaults), [])
             topic.partitions += [self._partition(topic, index, record) for index in range(record.partitions)]
+            attach_all(topic, record.attached, self._attached)
             topics.append(topic)
         partitions = [partition for topic in topics for partition in topic.partitions]
         for at in range(0, len(partitions), OPENED_AT_ONCE):
-            group = partitions[at : at + OPENED_AT_ONCE]
-            opened = []
+            group = [each for partition in partitions[at : at + OPENED_AT_ONCE] for each in partition.together]
             ends = {each.name: max((clean_ends or {}).get(each.name, 0), self._ends.end_of(each)) for each in group}
-            for partition, recovered in zip(group, await self._replicas.recover(group, ends), strict=True):
-                if isinstance(recovered, PenstockError):
-                    continue
-                latest = recovered.state.epochs.latest
-                if latest > partition.leader_epoch - (clean_ends is None):  # metadata from an older backup than the log
-                    partition.state = alone(self._node_id, latest + 1)
-                log = self._replicas.open(partition, recovered)
-                opened.append((log, partition.state.leader_epoch))
-                partition.use(log)
-            await self._replicas.begin_epochs(opened)
+            found = dict(zip(group, await self._replicas.recover(group, ends), strict=True))
+            opened = [self._open(partition, found, clean_ends) for partition in partitions[at : at + OPENED_AT_ONCE]]
+            await self._replicas.begin_epochs([each for several in opened for each in several])
         for topic in topics:
             self._topics.add(topic)
 
+    def _open(
+        self,
+        partition: Partition,
+        found: Mapping[Partition, Recovered | PenstockError],
+        clean_ends: Mapping[str, int] | None,
+    ) -> list[tuple[Log, int]]:
+        """Lead a partition, and what is attached to it; the logs that are open, and the epoch to begin in them.
+
+        What is attached can do without its data as little as the other way round can be had: records are served.
+        """
+        recovered = {each: log for each in partition.together if not isinstance(log := found[each], PenstockError)}
+        if partition not in recovered:
+            for attached in partition.attached:
+                attached.offline = attached.offline or partition.offline
+            return []
+        latest = max(each.state.epochs.latest for each in recovered.values())
+        if latest > partition.leader_epoch - (clean_ends is None):  # metadata from an older backup than the log
+            partition.state = alone(self._node_id, latest + 1)
+        logs = {each: self._replicas.open(each, log) for each, log in recovered.items()}
+        for attached in partition.attached:
+            if attached in logs:
+                attached.hold(logs[attached], logs[attached].visible_end)
+        partition.use(logs[partition])
+        return [(log, partition.leader_epoch) for log in logs.values()]
+
     def _partition(self, topic: Topic, index: int, record: TopicRecord) -> Partition:
-        state = alone(self._node_id, record.leader_epoch)
-        return Partition(topic.name, topic.topic_id, index, state, topic.config, self._clock, self._node_id)
+        return self._with_state(topic, index, alone(self._node_id, record.leader_epoch))
+
+    def _attached(self, holder: Topic, partition: Partition) -> Partition:
+        return self._with_state(holder, partition.index, partition.state)
+
+    def _with_state(self, topic: Topic, index: int, state: PartitionState) -> Partition:
+        return Partition(
+            topic.name,
+            topic.topic_id,
+            index,
+            state,
+            topic.config,
+            self._clock,
+            self._node_id,
+            self._events,
+            self._elsewhere,
+        )
 
     # --- topics
 
@@ -218,8 +256,7 @@ class LocalCatalogue:
             if validate_only:
                 return topic
             await self._unfinished.finish(new.name)
-            intent = orjson.dumps({"topic": new.name, "id": str(record.topic_id)})
-            await self._store.transact(put={f"{CREATING}{record.topic_id}": intent})
+            await self._store.transact(put={f"{CREATING}{record.topic_id}": _intent(topic)})
             try:
                 made = await self._make_logs(topic, record, 0)
                 await self._store.transact(
@@ -229,16 +266,15 @@ class LocalCatalogue:
                 )
             except (OSError, PenstockError) as error:
                 remove = partial(self._directory.remove_topic, new.name, record.topic_id)
-                raise await self._undo(
-                    new.name, remove, f"{CREATING}{record.topic_id}", f"create topic {new.name!r}", error
-                ) from error
+                begun = _Begun(new.name, remove, f"{CREATING}{record.topic_id}")
+                raise await self._undo([begun], f"create topic {new.name!r}", error) from error
             self._use_partitions(topic, record, made)
             self._topics.add(topic)
             return topic
 
     async def internal_topic(self, name: str) -> Topic:
         try:
-            return await self.create_topic(NewTopic(name, self._internal_partitions, -1, SETTINGS))
+            return await self.create_topic(NewTopic(name, self._internal_partitions, -1, REGISTERED[name].settings))
         except PenstockError as error:
             topic = self._topics.get(name)
             if error.code is Code.TOPIC_EXISTS and topic is not None:
@@ -281,20 +317,57 @@ class LocalCatalogue:
             if validate_only:
                 return
             record = replace(TopicRecord.decode(stored.value), partitions=count)
-            await self._unfinished.finish(topic.name)
-            key = f"{GROWING}{topic.topic_id}"
-            intent = orjson.dumps({"topic": topic.name, "id": str(topic.topic_id), "partitions": before})
-            await self._store.transact(put={key: intent})
+            growing = topic.with_attached
+            for each in growing:
+                await self._unfinished.finish(each.name)
+            intents = {f"{GROWING}{each.topic_id}": _intent(each, before) for each in growing}
+            await self._store.transact(put=intents)
             try:
-                made = await self._make_logs(topic, record, before)
+                made = [await self._make_logs(each, record, before) for each in growing]
+                await self._store.transact(
+                    expect={stored.key: stored.revision}, put={stored.key: record.encode()}, delete=list(intents)
+                )
+            except (OSError, PenstockError) as error:
+                begun = [
+                    _Begun(each.name, partial(self._directory.remove_partitions, each.name, each.topic_id, before), key)
+                    for each, key in zip(growing, intents, strict=True)
+                ]
+                raise await self._undo(begun, f"add partitions to {topic.name!r}", error) from error
+            self._use_partitions(topic, record, made[0])
+            attach_all(topic, record.attached, self._attached)
+            for holder, logs in zip(growing[1:], made[1:], strict=True):
+                for attached, recovered in zip(holder.partitions[before:], logs, strict=True):
+                    attached.use(self._replicas.open(attached, recovered))
+            self._topics.changed()
+
+    async def attach(self, topic: Topic, kind: str, settings: Mapping[str, str]) -> None:
+        async with self._changing:
+            if kind in topic.attached:
+                return
+            stored = await self._stored(topic)
+            record = TopicRecord.decode(stored.value)
+            holder = attached_topic(topic, kind, settings)
+            await self._unfinished.finish(holder.name)
+            key = f"{CREATING}{holder.topic_id}"
+            await self._store.transact(put={key: _intent(holder)})
+            record = replace(record, attached={**record.attached, kind: dict(settings)})
+            try:
+                made = await self._make_logs(holder, record, 0, [each.leader_epoch for each in topic.partitions])
                 await self._store.transact(
                     expect={stored.key: stored.revision}, put={stored.key: record.encode()}, delete=[key]
                 )
             except (OSError, PenstockError) as error:
-                remove = partial(self._directory.remove_partitions, topic.name, topic.topic_id, before)
-                raise await self._undo(topic.name, remove, key, f"add partitions to {topic.name!r}", error) from error
-            self._use_partitions(topic, record, made)
-            self._topics.changed()
+                remove = partial(self._directory.remove_topic, holder.name, holder.topic_id)
+                begun = _Begun(holder.name, remove, key)
+                raise await self._undo([begun], f"attach {holder.name!r}", error) from error
+            attach_all(topic, {kind: settings}, self._attached)
+            for attached, recovered in zip(topic.attached[kind].partitions, made, strict=True):
+                data = attached.attached_to
+                if data is not None and data.led is None:
+                    attached.offline = data.offline
+                else:
+                    attached.use(self._replicas.open(attached, recovered))
+            self._topics.show_attached(topic)
 
     async def alter_topic(
         self, topic: Topic, alter: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
@@ -307,13 +380,12 @@ class LocalCatalogue:
             if validate_only or record.settings == topic.config.given:
                 return
             await self._store.transact(expect={stored.key: stored.revision}, put={stored.key: record.encode()})
-            topic.config = config
-            for partition in topic.partitions:
-                partition.use_config(config)
-                if partition.log is not None:
-                    self._replicas.caretaker.look_at(partition.log)
+            use_config(topic, config)
+            logs = [part.log for each in topic.with_attached for part in each.partitions if part.log is not None]
+            for log in logs:
+                self._replicas.caretaker.look_at(log)
             if config.log.flush is not Flush.OS:  # what was left to the system until now keeps the new promise
-                await asyncio.gather(*(self._committer.commit(part.log) for part in topic.partitions if part.log))
+                await asyncio.gather(*map(self._committer.commit, logs))
 
     async def delete_topic(self, topic: Topic) -> None:
         async with self._changing:
@@ -321,21 +393,23 @@ class LocalCatalogue:
             if self._topics.get_by_id(topic.topic_id) is None:
                 raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} is unknown")
             check_own(topic.name, "cannot be deleted: groups and transactions are kept in it")
-            intent = orjson.dumps({"topic": topic.name, "id": str(topic.topic_id)})
-            key = f"{REMOVING}{topic.topic_id}"
-            await self._store.transact(put={key: intent}, delete=[TOPICS + topic.name])
+            going = topic.with_attached
+            await self._store.transact(
+                put={f"{REMOVING}{each.topic_id}": _intent(each) for each in going}, delete=[TOPICS + topic.name]
+            )
             self._topics.remove(topic)
             gone = PenstockError(Code.UNKNOWN_TOPIC, f"topic {topic.name!r} was deleted")
             for partition in topic.partitions:
-                await self._replicas.close(partition, gone)
+                for one in partition.together:
+                    await self._replicas.close(one, gone)
             try:
-                await self._unfinished.remove(
-                    topic.name, partial(self._directory.remove_topic, topic.name, topic.topic_id), key
-                )
+                for each in going:
+                    remove = partial(self._directory.remove_topic, each.name, each.topic_id)
+                    await self._unfinished.remove(each.name, remove, f"{REMOVING}{each.topic_id}")
             except OSError as error:
                 self._fail(error)  # the name is in the way of the next topic; the next start finishes this
                 raise PenstockError(Code.STORAGE_FAILED, f"cannot remove topic {topic.name!r}: {error}") from error
-        await self._deleted(topic.name)
+        await self._events.deleted(topic)
         self._tasks.spawn(self._replicas.empty_removed(), f"remove {topic.name}")
 
     # --- steps
@@ -361,16 +435,28 @@ class LocalCatalogue:
                 f"{name!r} with {count} partitions would pass this broker's limit of {MAX_PARTITIONS}",
             )
 
-    async def _make_logs(self, topic: Topic, record: TopicRecord, first: int) -> list[Recovered]:
-        return await self._disk.run(
-            self._replicas.make,
-            topic.name,
-            record.topic_id,
-            range(first, record.partitions),
-            topic.config,
-            record.leader_epoch,
-            lambda: self._stopping,
-        )
+    async def _make_logs(
+        self, topic: Topic, record: TopicRecord, first: int, epochs: Sequence[int] = ()
+    ) -> list[Recovered]:
+        """Empty logs for a topic's partitions from `first` on.
+
+        Args:
+            epochs: of partitions that are led already, if theirs need not be the record's.
+        """
+        made: list[Recovered] = []
+        for epoch, indexes in groupby(
+            range(first, record.partitions), lambda index: epochs[index] if epochs else record.leader_epoch
+        ):
+            made += await self._disk.run(
+                self._replicas.make,
+                topic.name,
+                topic.topic_id,
+                list(indexes),
+                topic.config,
+                epoch,
+                lambda: self._stopping,
+            )
+        return made
 
     def _use_partitions(self, topic: Topic, record: TopicRecord, made: list[Recovered]) -> None:
         """Open freshly made logs as the topic's next partitions."""
@@ -379,16 +465,16 @@ class LocalCatalogue:
             partition.use(self._replicas.open(partition, recovered))
             topic.partitions.append(partition)
 
-    async def _undo(
-        self, topic: str, remove: Callable[[], None], intent: str, what: str, error: OSError | PenstockError
-    ) -> PenstockError:
+    async def _undo(self, begun: Sequence[_Begun], what: str, error: OSError | PenstockError) -> PenstockError:
         """Take away what a creation made, so that nothing of it is found by the next one; the error to raise."""
         in_the_way = isinstance(error, OSError) and error.errno == errno.EEXIST  # then it is not ours to take away
         if isinstance(error, PenstockError) and error.code is Code.STORAGE_FAILED:
             self._fail(error)  # the store may have kept it or not: the next start knows
             return error
         try:
-            await self._unfinished.remove(topic, _nothing if in_the_way else remove, intent)
+            for each in begun:  # of several, some are not in the way; what takes those away looks whose they are
+                remove = _nothing if in_the_way and len(begun) == 1 else each.remove
+                await self._unfinished.remove(each.topic, remove, each.intent)
         except (OSError, PenstockError) as second:
             self._fail(second)  # the next start will do it
         else:
@@ -404,6 +490,20 @@ class LocalCatalogue:
 
 def _nothing() -> None:
     return None
+
+
+def _is_known(partition: PartitionDirectory, records: Mapping[str, TopicRecord]) -> bool:
+    topic, kind = split_name(partition.topic) or (partition.topic, "")
+    record = records.get(topic)
+    if record is None or partition.partition >= record.partitions or (kind and kind not in record.attached):
+        return False
+    return partition.topic_id == (attached_id(record.topic_id, kind) if kind else record.topic_id)
+
+
+def _intent(topic: Topic, partitions: int | None = None) -> bytes:
+    """What is about to be done to a topic; if it grows, to those of its partitions that come behind so many."""
+    grows = {} if partitions is None else {"partitions": partitions}
+    return orjson.dumps({"topic": topic.name, "id": str(topic.topic_id), **grows})
 
 
 def _next_epoch(record: TopicRecord) -> TopicRecord:

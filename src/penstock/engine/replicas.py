@@ -42,8 +42,7 @@ class Replicas:
         """Every log that is open, and up to where it is settled."""
         return [
             (partition.log, partition.log.settled_end)
-            for topic in self._topics
-            for partition in topic.partitions
+            for partition in self._topics.all_partitions()
             if partition.log is not None
         ]
 

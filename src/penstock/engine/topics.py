@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import orjson
@@ -48,6 +48,8 @@ class TopicRecord:
     partitions: int
     settings: Mapping[str, str]
     leader_epoch: int
+    attached: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
+    """What is attached to each partition: kinds of logs, and the settings of each (`attached.py`)."""
 
     def encode(self) -> bytes:
         return orjson.dumps(
@@ -56,13 +58,20 @@ class TopicRecord:
                 "partitions": self.partitions,
                 "settings": dict(self.settings),
                 "leader_epoch": self.leader_epoch,
+                **({"attached": {kind: dict(given) for kind, given in self.attached.items()}} if self.attached else {}),
             }
         )
 
     @classmethod
     def decode(cls, value: bytes) -> "TopicRecord":
         fields = orjson.loads(value)
-        return cls(UUID(fields["id"]), fields["partitions"], fields["settings"], fields["leader_epoch"])
+        return cls(
+            UUID(fields["id"]),
+            fields["partitions"],
+            fields["settings"],
+            fields["leader_epoch"],
+            fields.get("attached", {}),
+        )
 
 
 @dataclass(slots=True)
@@ -71,6 +80,12 @@ class Topic:
     topic_id: UUID
     config: TopicConfig
     partitions: list[Partition]
+    attached: "dict[str, Topic]" = field(default_factory=dict)
+    """By kind: what holds the logs attached to `partitions`, each at the index of its own."""
+
+    @property
+    def with_attached(self) -> "tuple[Topic, ...]":
+        return (self, *self.attached.values())
 
 
 def check_own(name: str, why_not: str) -> None:
@@ -85,6 +100,7 @@ class Topics:
     def __init__(self) -> None:
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
+        self._attached_by_id: dict[UUID, Topic] = {}
         self.revision = 0
 
     def __iter__(self) -> Iterator[Topic]:
@@ -92,6 +108,12 @@ class Topics:
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    def all_partitions(self) -> Iterator[Partition]:
+        """Those of all topics, and what is attached to them, which no client may see."""
+        for topic in self:
+            for each in topic.with_attached:
+                yield from each.partitions
 
     @property
     def partition_count(self) -> int:
@@ -105,11 +127,18 @@ class Topics:
     def add(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
+        self.show_attached(topic)
+
+    def show_attached(self, topic: Topic) -> None:
+        """Followers may ask for what is attached to a topic that is here."""
+        self._attached_by_id.update({holder.topic_id: holder for holder in topic.attached.values()})
         self.revision += 1
 
     def remove(self, topic: Topic) -> None:
         del self._by_name[topic.name]
         del self._by_id[topic.topic_id]
+        for holder in topic.attached.values():
+            self._attached_by_id.pop(holder.topic_id, None)
         self.revision += 1
 
     def changed(self) -> None:
@@ -132,8 +161,23 @@ class Topics:
     def partition_by_id(self, topic_id: UUID, index: int) -> Partition:
         """Raises PenstockError UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC. Hot path."""
         topic = self._by_id.get(topic_id)
-        if topic is None:
-            raise PenstockError(Code.UNKNOWN_TOPIC_ID, f"no topic with id {topic_id} here")
-        if 0 <= index < len(topic.partitions):
+        if topic is not None and 0 <= index < len(topic.partitions):
             return topic.partitions[index]
-        raise PenstockError(Code.UNKNOWN_TOPIC, f"no partition {index} of topic {topic.name!r} here")
+        raise _unknown(topic, topic_id, index)
+
+    def get_with_attached(self, topic_id: UUID) -> Topic | None:
+        """A topic, or what holds the logs of a kind attached to one."""
+        return self._by_id.get(topic_id) or self._attached_by_id.get(topic_id)
+
+    def replica_by_id(self, topic_id: UUID, index: int) -> Partition:
+        """As `partition_by_id`, for brokers: they may ask for what is attached, too. Hot path."""
+        topic = self._by_id.get(topic_id) or self._attached_by_id.get(topic_id)
+        if topic is not None and 0 <= index < len(topic.partitions):
+            return topic.partitions[index]
+        raise _unknown(topic, topic_id, index)
+
+
+def _unknown(topic: Topic | None, topic_id: UUID, index: int) -> PenstockError:
+    if topic is None:
+        return PenstockError(Code.UNKNOWN_TOPIC_ID, f"no topic with id {topic_id} here")
+    return PenstockError(Code.UNKNOWN_TOPIC, f"no partition {index} of topic {topic.name!r} here")

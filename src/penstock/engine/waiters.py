@@ -2,42 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from penstock.errors import PenstockError
 
-
-class AckWait:
-    """One produce request waiting for some partitions; `done` is called once, when the last of them got there.
-
-    Args:
-        failed: told which of them never will, by the token it was added with, and why; then that one counts as arrived.
-    """
-
-    __slots__ = ("_done", "_failed", "_pending")
-
-    def __init__(self, done: Callable[[], None], failed: Callable[[Any, PenstockError], None] | None = None) -> None:
-        self._done = done
-        self._failed = failed
-        self._pending = 1  # held by the caller until it has registered everywhere
-
-    def add(self) -> None:
-        self._pending += 1
-
-    def arrive(self) -> None:
-        self._pending -= 1
-        if self._pending == 0:
-            self._done()
-
-    @property
-    def can_fail(self) -> bool:
-        """Whether anybody would hear of it; for others, to fail is to arrive."""
-        return self._failed is not None
-
-    def fail(self, token: Any, error: PenstockError) -> None:
-        if self._failed is not None:
-            self._failed(token, error)
-        self.arrive()
+Told = Callable[[PenstockError | None], None]
+"""Called once: with nothing when the records are safe, else with the reason why nobody here will ever know."""
 
 
 class Waiters:
@@ -46,19 +15,21 @@ class Waiters:
     __slots__ = ("_acks", "_followers", "_readers")
 
     def __init__(self) -> None:
-        self._acks: deque[tuple[int, AckWait, Any]] = deque()
+        self._acks: deque[tuple[int, Told, bool]] = deque()
         # In the order of coming, so that a run can be repeated. Each is called once: most of those who wait for many
         # partitions are served by a few, and who is gone without a word costs the writers one call.
         self._readers: dict[Callable[[], None], None] = {}
         self._followers: dict[Callable[[], None], None] = {}
 
-    def add_ack(self, last_offset: int, wait: AckWait, token: Any = None) -> None:
-        """Arrive at `wait` when the high watermark is above `last_offset`.
+    def when_safe(self, last_offset: int, told: Told, *, patient: bool = False) -> None:
+        """Tell when the high watermark is above `last_offset`, or when it will not be as far as this broker knows.
 
         Offsets rise, except for a duplicate of an earlier batch: that one merely waits as long as those before it.
+
+        Args:
+            patient: goes on waiting while this broker is cut off from others, and is told when it leads no more.
         """
-        wait.add()
-        self._acks.append((last_offset, wait, token))
+        self._acks.append((last_offset, told, patient))
 
     def add_reader(self, wake: Callable[[], None]) -> None:
         """Call `wake` once, when a reader may be answered something else than before."""
@@ -75,7 +46,7 @@ class Waiters:
     def advance(self, high_watermark: int) -> None:
         acks = self._acks
         while acks and acks[0][0] < high_watermark:
-            acks.popleft()[1].arrive()
+            acks.popleft()[1](None)
         if self._readers:
             self.wake_readers()
 
@@ -90,17 +61,16 @@ class Waiters:
             for wake in woken:
                 wake()
 
-    def fail_acks(self, error: PenstockError) -> None:
-        """Whoever can be told that records may not become safe is told so; all others go on waiting."""
-        acks, self._acks = self._acks, deque(ack for ack in self._acks if not ack[1].can_fail)
-        for _, wait, token in acks:
-            if wait.can_fail:
-                wait.fail(token, error)
+    def cut_off(self, error: PenstockError) -> None:
+        """Nothing becomes safe for the time being: whoever is not patient is told so."""
+        acks, self._acks = self._acks, deque(ack for ack in self._acks if ack[2])
+        for _, told, patient in acks:
+            if not patient:
+                told(error)
 
     def abandon(self, error: PenstockError) -> None:
         """The partition is not led here any more, or gone: nobody's records become safe, everybody looks again."""
         while self._acks:
-            _, wait, token = self._acks.popleft()
-            wait.fail(token, error)
+            self._acks.popleft()[1](error)
         self.wake_readers()
         self.appended()

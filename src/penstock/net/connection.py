@@ -1,110 +1,36 @@
-"""One connection of a protocol with length-prefixed frames: frames to a session, answers back in request order.
+"""One connection: frames to a session, answers back in request order, and what the session sends on its own.
 
-Requests may be under way at the same time, answers never overtake each other. Reading stops while too many requests
-are unanswered or too many bytes are unsent, so a peer that only writes, or never reads, costs a bounded amount. What
-all of them may cost together is bounded too: large requests wait for room, and of answers that cannot leave, too many
-end the connection that holds most.
+How bytes become frames is up to a framing. Requests may be under way at the same time; answers never overtake each
+other, unless the protocol has no order of answers. What a session pushes goes out at once.
+
+Reading stops while too many requests are unanswered or too many bytes are unsent, and pushing is refused while too many
+are unsent, so a peer that only writes, or never reads, costs a bounded amount. What all of them may cost together is
+bounded too: large requests wait for room; of answers that cannot leave, too many end the connection that holds most.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
-from penstock.net.frames import FrameBuffer, FrameError
+from penstock.net.deadlines import Deadlines
+from penstock.net.frames import with_length_in_front
+from penstock.net.framing import FrameError, Framing
+from penstock.net.heartbeat import Heartbeat
+from penstock.net.limits import Limits
 from penstock.net.room import Holders, Room
+from penstock.net.session import Answer, Part, PeerError, PushError, Session
 from penstock.observe.logs import get_logger
-from penstock.observe.stats import Histogram, Stats
+from penstock.observe.stats import Stats
 from penstock.ports.clock import Clock
-from penstock.ports.disk import File
 from penstock.ports.network import Transport
+
+__all__ = ["Answer", "Connection", "Connections", "Limits", "Part", "PeerError", "Session"]
 
 log_ = get_logger("net")
 
-Part = bytes | tuple[File, int, int]
-"""Bytes, or (file, position, size)."""
-
-
 _LONGEST_TURN_S = 0.01  # of one connection's requests, one after the other
 _NOTED_BYTES = 64 * 1024  # of answers on their way; below it nobody counts them
-
-
-class PeerError(Exception):
-    """The peer broke the protocol; the connection is closed, with this text in the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    frame_bytes: int = 100 << 20
-    in_flight: int = 64
-    """Unanswered requests of one connection; reading stops above it."""
-    unsent_bytes: int = 4 << 20
-    write_stall_s: float = 30.0
-    frame_s: float = 30.0
-    """A frame must be complete this long after its first byte, plus its size at `slowest_bytes_s`."""
-    slowest_bytes_s: int = 16 * 1024
-    crowded_s: float = 2.0
-    """The same while others wait for room."""
-    crowded_bytes_s: int = 4 << 20
-    receive_bytes: int = 512 << 20
-    """Large requests that are arriving, of all connections; the excess waits."""
-    answer_bytes: int = 512 << 20
-    """Answers that cannot leave, of all connections; above it, who holds most is closed."""
-    idle_s: float = 600.0
-    shrink_s: float = 5.0
-    connections: int = 10_000
-
-
-class Answer:
-    """The place of one answer in a connection's queue."""
-
-    __slots__ = ("_connection", "_latency", "_parts", "_since", "done", "held_bytes")
-
-    def __init__(self, connection: "Connection") -> None:
-        self._connection = connection
-        self._parts: Sequence[Part] = ()
-        self._latency: Histogram | None = None
-        self._since = 0.0
-        self.done = False
-        self.held_bytes = 0
-        """Of what is answered, as long as an earlier request is not."""
-
-    def time(self, latency: Histogram, since: float) -> None:
-        """Note in `latency` how long after `since` the answer is ready."""
-        self._latency = latency
-        self._since = since
-
-    def send(self, parts: Sequence[Part]) -> None:
-        """Answer; goes out when all earlier requests are answered."""
-        self._parts = parts
-        self.done = True
-        if self._latency is not None:
-            self._latency.observe(self._connection.now() - self._since)
-        self._connection.answered(self)
-
-    def skip(self) -> None:
-        """This request gets no answer."""
-        self.send(())
-
-    def take(self) -> Sequence[Part]:
-        return self._parts
-
-    def hold(self) -> None:
-        """Have the connection take no further request until `release`."""
-        self._connection.busy()
-
-    def release(self) -> None:
-        self._connection.free()
-
-
-class Session(Protocol):
-    """A protocol's side of a connection."""
-
-    def handle(self, frame: memoryview, answer: Answer) -> None:
-        """Handle one frame; the view dies on return. Raises `PeerError` to close the connection."""
-        ...
-
-    def disconnected(self) -> None: ...
+_DRAIN_STEP_S = 0.02
 
 
 class Connection:
@@ -116,20 +42,24 @@ class Connection:
         "_busy",
         "_clock",
         "_connections",
+        "_deadlines",
         "_flushing",
+        "_heartbeat",
         "_held_bytes",
+        "_is_telling",
         "_limits",
         "_noted_bytes",
         "_paused",
+        "_pushed_bytes",
         "_resume_bytes",
         "_session",
         "_stats",
         "_transport",
         "_wants_room",
+        "_writable",
         "_written_bytes",
         "active_at",
         "frame_since",
-        "stalled",
     )
 
     def __init__(self, connections: "Connections") -> None:
@@ -137,7 +67,7 @@ class Connection:
         self._limits = connections.limits
         self._stats = connections.stats
         self._clock = connections.clock
-        self._buffer = FrameBuffer(self._limits.frame_bytes, connections.room)
+        self._buffer = connections.make_framing(self._limits, connections.room)
         self._answers: deque[Answer] = deque()
         self._paused = False
         self._busy = False
@@ -146,12 +76,16 @@ class Connection:
         self._held_bytes = 0
         self._noted_bytes = 0
         self._written_bytes = 0  # since all of it had left
+        self._pushed_bytes = 0  # that did not leave at once
         self._flushing = False
+        self._deadlines = Deadlines(self._limits)
+        self._heartbeat: Heartbeat | None = None
         self._transport: Transport | None = None
         self._session: Session | None = None
+        self._writable: Callable[[], None] | None = None
+        self._is_telling = False
         self.active_at = 0.0
         self.frame_since = -1.0
-        self.stalled = (0, 0.0)
 
     @property
     def peer(self) -> str:
@@ -161,6 +95,26 @@ class Connection:
     def certified(self) -> bool:
         """Whether the peer has shown a certificate that is trusted here."""
         return self._transport is not None and self._transport.certified
+
+    @property
+    def certificate(self) -> bytes | None:
+        """That certificate, as DER."""
+        return self._transport.certificate if self._transport is not None else None
+
+    @property
+    def framing(self) -> Framing:
+        """What `make_framing` made for this connection, for sessions that say how the next frame comes."""
+        return self._buffer
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the peer has not taken yet."""
+        return self._transport.unsent if self._transport is not None else 0
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the session may push. If not, its `writable` is called when all that was sent has left."""
+        return self._transport is not None and self._transport.unsent <= self._limits.pushed_bytes
 
     def now(self) -> float:
         return self._clock.monotonic()
@@ -175,7 +129,8 @@ class Connection:
         if not self._connections.admit(self):
             transport.abort()
             return
-        self._session = self._connections.make_session(self)
+        session = self._session = self._connections.make_session(self)
+        self._writable = getattr(session, "writable", None)  # see PushingSession
 
     def get_buffer(self) -> memoryview:
         return self._buffer.writable()
@@ -207,12 +162,8 @@ class Connection:
                     self._connections.soon(self._resume_if_room)  # when others have had their turn
             if not self._paused and (lacking := self._buffer.lacking):
                 self._take_room(lacking)
-        except (PeerError, FrameError) as error:
+        except Exception as error:  # noqa: BLE001 - a bug of ours must cost this connection only
             self.refuse(error)
-        except Exception:  # noqa: BLE001 - a bug of ours must cost this connection only
-            self._stats.protocol_errors += 1
-            log_.limited("bug").exception("request failed", peer=self.peer)
-            self.abort()
         if self._buffer.is_empty:
             self.frame_since = -1.0
         elif self.frame_since < 0:
@@ -223,14 +174,11 @@ class Connection:
         if not room.take(size):
             self._connections.make_room()
             if not room.take(size):
-                self._wait_for_room(size, room)
+                self._pause()
+                self._wants_room = size
+                room.wait(size, self._granted, self._buffer.taken_bytes)
                 return
         self._buffer.taken_bytes += size
-
-    def _wait_for_room(self, size: int, room: Room) -> None:
-        self._pause()
-        self._wants_room = size
-        room.wait(size, self._granted, self._buffer.taken_bytes)
 
     def _granted(self) -> None:
         self._buffer.taken_bytes += self._wants_room
@@ -250,14 +198,17 @@ class Connection:
             self._resume_if_room()
 
     def answered(self, answer: Answer) -> None:
-        """An answer is there: send it if it is its turn, else it is held."""
+        """An answer is there: send it if it is its turn, or if there are no turns; else it is held."""
         answers = self._answers
         if answers and answers[0] is not answer and self._transport is not None:
-            answer.held_bytes = sum(len(part) for part in answer.take() if isinstance(part, bytes))
-            self._held_bytes += answer.held_bytes
-            self._note_held(self._transport)
-        else:
-            self.flush()
+            if self._connections.ordered:
+                answer.held_bytes = sum(len(part) for part in answer.parts if isinstance(part, bytes))
+                self._held_bytes += answer.held_bytes
+                self._note_held(self._transport)
+                return
+            answers.remove(answer)
+            answers.appendleft(answer)
+        self.flush()
 
     def _note_held(self, transport: Transport) -> None:
         """Say how much memory answers take here: those held back, and those the peer does not read."""
@@ -277,16 +228,8 @@ class Connection:
             while answers and answers[0].done:
                 answer = answers.popleft()
                 self._held_bytes -= answer.held_bytes
-                if transport is None:
-                    continue
-                for part in answer.take():
-                    if isinstance(part, bytes):
-                        self._stats.bytes_out += len(part)
-                        self._written_bytes += len(part)
-                        transport.write(part)
-                    else:
-                        self._stats.bytes_out += part[2]
-                        transport.send_range(*part)
+                if transport is not None:
+                    self._write(transport, answer.parts)
         finally:
             self._flushing = False
         if transport is None:
@@ -301,12 +244,83 @@ class Connection:
         elif self._paused:
             self._resume_if_room()
 
+    def _write(self, transport: Transport, parts: Sequence[Part]) -> None:
+        for part in parts:
+            if isinstance(part, bytes):
+                size = len(part)
+                self._written_bytes += size
+                transport.write(part)
+            else:
+                size = part[2]
+                transport.send_range(*part)
+            self._stats.bytes_out += size
+        if self._heartbeat is not None and parts:
+            self._heartbeat.sent_at = self._clock.monotonic()
+
+    def push(self, parts: Sequence[Part]) -> None:
+        """Send outside of a request: behind what was sent before, not behind requests that are unanswered.
+
+        Raises:
+            PushError: the peer has not read enough; the session did not look at `is_writable`.
+        """
+        transport = self._transport
+        if transport is None:
+            return
+        assert not self._flushing, "a push must not come between the parts of an answer"
+        unsent = transport.unsent
+        if unsent > self._limits.pushed_bytes:
+            raise PushError(f"push while {unsent} bytes are unsent; allowed: up to {self._limits.pushed_bytes}")
+        self._write(transport, parts)
+        self._pushed_bytes += transport.unsent - unsent
+        self.flush()
+
+    def send_late(self, parts: Sequence[Part]) -> None:
+        """Send the answer to a request that got nothing in its turn. How much such requests may bring is bounded by
+        whoever takes them.
+        """
+        transport = self._transport
+        if transport is None:
+            return
+        assert not self._flushing, "it must not come between the parts of another answer"
+        self._write(transport, parts)
+        self.flush()
+
     def drained(self) -> None:
         self._written_bytes = 0
         if self._noted_bytes and self._transport is not None:
             self._note_held(self._transport)
+        if self._writable is not None and not self._is_telling:
+            self._is_telling = True
+            self._connections.soon(self._tell_writable)  # not at once: under TLS this may be within a write
         if self._paused:
             self._resume_if_room()
+
+    def _tell_writable(self) -> None:
+        self._is_telling = False
+        if self._writable is not None:
+            self._tell(self._writable)
+
+    def _tell(self, session_method: Callable[[], object]) -> object:
+        """Call the session outside of a request."""
+        try:
+            return session_method()
+        except Exception as error:  # noqa: BLE001 - as for a request
+            self.refuse(error)
+            return None
+
+    def expect_within(self, seconds: float | None) -> None:
+        """Have the peer send something every so many seconds, instead of `Limits.idle_s`; None: whenever it likes.
+
+        The sweep looks, so the peer has up to two seconds more. Time in which nothing is read does not count.
+        """
+        self._deadlines.expect_within(seconds)
+
+    def send_heartbeats(self, every_s: float, send: Callable[[], None]) -> None:
+        """Call `send`, which pushes, whenever nothing was sent for `every_s`, and all that was sent has left."""
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        if self._transport is not None:
+            self._heartbeat = Heartbeat(every_s, self._clock, lambda: self.unsent or self._tell(send))
 
     def _pause(self) -> None:
         if not self._paused and self._transport is not None:
@@ -340,42 +354,54 @@ class Connection:
         transport = self._transport
         if transport is None:
             return
-        unsent = transport.unsent
-        if unsent == 0 or unsent != self.stalled[0]:
-            self.stalled = (unsent, now)
-        elif now - self.stalled[1] > self._limits.write_stall_s:
-            log_.limited("peer").warning("closing connection", peer=self.peer, reason="peer does not read")
-            self.abort()
-            return
+        deadlines, quiet, unsent = self._deadlines, now - self.active_at, transport.unsent
         is_in_the_way = self._buffer.taken_bytes > 0 and self._connections.room.is_crowded
-        if self.frame_since >= 0 and (not self._paused or is_in_the_way):
-            allowed = self._limits.frame_s + self._buffer.size / self._limits.slowest_bytes_s
-            if is_in_the_way:
-                allowed = self._limits.crowded_s + self._buffer.size / self._limits.crowded_bytes_s
-            if now - self.frame_since > allowed:
-                log_.limited("peer").warning("closing connection", peer=self.peer, reason="request came too slowly")
-                self.abort()
-                return
-        quiet = now - self.active_at
-        if quiet > self._limits.idle_s and not self._answers and unsent == 0:
+        is_due = self.frame_since >= 0 and (not self._paused or is_in_the_way)
+        if deadlines.is_stalled(now, unsent, self._pushed_bytes):
+            self._give_up("peer does not read")
+        elif is_due and now - self.frame_since > deadlines.for_frame(self._buffer.size, is_crowded=is_in_the_way):
+            self._give_up("request came too slowly")
+        elif deadlines.is_silent(quiet) and not self._paused:
+            self._give_up(f"nothing came for {quiet:.0f} s, which is longer than agreed")
+        elif deadlines.is_idle(quiet) and not self._answers and unsent == 0:
             transport.close()
         elif quiet > self._limits.shrink_s:
             self._buffer.shrink()
+
+    def _give_up(self, reason: str) -> None:
+        log_.limited("peer").warning("closing connection", peer=self.peer, reason=reason)
+        self.abort()
 
     def give_back(self) -> None:
         """Let go of what is kept for the next large request."""
         self._buffer.give_back()
 
-    def refuse(self, error: PeerError | FrameError) -> None:
-        """The peer broke the protocol."""
+    def refuse(self, error: Exception) -> None:
+        """The peer broke the protocol, or there is a bug of ours."""
         self._stats.protocol_errors += 1
-        log_.limited("peer").warning("closing connection", peer=self.peer, reason=str(error))
-        self.abort()
+        if isinstance(error, PeerError | FrameError):
+            self._give_up(str(error))
+        else:
+            log_.limited("bug").exception("request failed", peer=self.peer)
+            self.abort()
 
     def abort(self) -> None:
         if self._transport is not None:
             self._transport.abort()
         self._session_over()
+
+    def drain(self) -> bool:
+        """Say goodbye; whether the connection may be closed when `is_done`."""
+        draining = getattr(self._session, "draining", None)  # see DrainingSession
+        if draining is None:
+            self.close()
+            return False
+        return not self._tell(draining)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all requests are answered, those that wait here too, and everything has left."""
+        return not self._answers and self.unsent == 0 and (not self._paused or self._wants_room > 0)
 
     def close(self) -> None:
         if self._transport is not None:
@@ -392,13 +418,24 @@ class Connection:
         self._buffer.release()
 
     def _session_over(self) -> None:
+        self._writable = None
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            self._heartbeat = None
         session, self._session = self._session, None
         if session is not None:
             session.disconnected()
 
 
 class Connections:
-    """All connections of one listener."""
+    """All connections of one listener.
+
+    Args:
+        make_framing: how bytes become frames; by default they have a length in front.
+        ordered: whether answers go out in the order of requests; otherwise each goes when it is there.
+        beside: those of another listener, whose limits are for both together. Otherwise each further listener would let
+            in as many again, and take descriptors that logs need.
+    """
 
     def __init__(
         self,
@@ -407,23 +444,32 @@ class Connections:
         clock: Clock,
         make_session: Callable[[Connection], Session],
         soon: Callable[[Callable[[], None]], object],
+        *,
+        make_framing: Callable[[Limits, Room], Framing] = with_length_in_front,
+        ordered: bool = True,
+        beside: "Connections | None" = None,
     ) -> None:
         self.limits = limits
         self.stats = stats
         self.clock = clock
         self.make_session = make_session
         self.soon = soon
+        self.make_framing = make_framing
+        self.ordered = ordered
         self.room = Room(limits.receive_bytes)
         self.holders: Holders[Connection] = Holders(limits.answer_bytes, self._holds_most)
         self._open: set[Connection] = set()
+        self._most = limits.connections
+        if beside is not None:
+            self.room, self.holders, self._open = beside.room, beside.holders, beside._open
 
     def accept(self) -> Connection:
         return Connection(self)
 
     def admit(self, connection: Connection) -> bool:
-        if len(self._open) >= self.limits.connections:
+        if len(self._open) >= self._most:
             self.stats.connections_refused += 1
-            log_.limited("refused").warning("connection refused", peer=connection.peer, limit=self.limits.connections)
+            log_.limited("refused").warning("connection refused", peer=connection.peer, limit=self._most)
             return False
         self._open.add(connection)
         self.stats.connections_total += 1
@@ -453,3 +499,20 @@ class Connections:
     def close_all(self) -> None:
         for connection in list(self._open):
             connection.close()
+
+    async def drain(self, timeout_s: float) -> None:
+        """Admit nobody any more, let sessions say goodbye and requests be answered, and close all connections.
+
+        Sessions without a goodbye (see `DrainingSession`) are closed at once, as by `close_all`. What has not left when
+        the time is up is dropped.
+        """
+        self._most = 0
+        deadline = self.clock.monotonic() + timeout_s
+        leaving = {connection for connection in list(self._open) if connection.drain()}
+        while self._open and self.clock.monotonic() < deadline:
+            for connection in leaving & self._open:
+                if connection.is_done:
+                    connection.close()
+            await asyncio.sleep(_DRAIN_STEP_S)
+        for connection in list(self._open):
+            connection.abort()

@@ -43,38 +43,51 @@ class TlsFiles:
         return context
 
     def _prepare(self, context: ssl.SSLContext) -> None:
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_ciphers(_CIPHERS_OF_1_2)
-        context.options |= _OPTIONS
-        _check_pem(self.certificate, "certificate", "CERTIFICATE")
-        _check_pem(self.key, "private key", "PRIVATE KEY")
+        harden(context)
+        read_pem(self.certificate, "certificate", "CERTIFICATE")
+        read_pem(self.key, "private key", "PRIVATE KEY")
         try:
             # Without one the library would ask for a password on the terminal.
             context.load_cert_chain(self.certificate, self.key, password=lambda: "")
         except ssl.SSLError as error:
             told = f"the certificate {self.certificate} and the private key {self.key} cannot be used"
-            hint = "; the key is not the one of the certificate" if "mismatch" in _reason(error) else ""
-            raise WrongSettings(f"{told}: {_reason(error)}{hint}") from None
+            hint = "; the key is not the one of the certificate" if "mismatch" in reason_of(error) else ""
+            raise WrongSettings(f"{told}: {reason_of(error)}{hint}") from None
         if self.authority is not None:
-            _check_pem(self.authority, "certificate authority", "CERTIFICATE")
+            read_pem(self.authority, "certificate authority", "CERTIFICATE")
             try:
                 context.load_verify_locations(cafile=self.authority)
             except ssl.SSLError as error:
                 told = f"the certificate authority {self.authority} cannot be used"
-                raise WrongSettings(f"{told}: {_reason(error)}") from None
+                raise WrongSettings(f"{told}: {reason_of(error)}") from None
 
 
-def _check_pem(path: str, what: str, kind: str) -> None:
+def harden(context: ssl.SSLContext) -> None:
+    """TLS 1.2 and 1.3, ciphers that authenticate what they hide, no renegotiation, no compression."""
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(_CIPHERS_OF_1_2)
+    context.options |= _OPTIONS
+
+
+def read_pem(path: str, what: str, kind: str, *, has_password: bool = False) -> bytes:
+    """A file that has a PEM block of this kind. Raises `WrongSettings`, or `StartupError`.
+
+    Args:
+        has_password: whether the password of a private key is known.
+    """
     try:
         text = Path(path).read_bytes()
     except OSError as error:
         raise obstacles.refusal(f"cannot read the {what} {obstacles.tell_path(error, 'file')}", error) from None
     if f"{kind}-----".encode() not in text:
         raise WrongSettings(f"the {what} {path} has no '-----BEGIN {kind}-----': only PEM can be read")
-    if kind == "PRIVATE KEY" and b"ENCRYPTED" in text:
+    if kind == "PRIVATE KEY" and b"ENCRYPTED" in text and not has_password:
         way_out = f"'openssl pkey -in {path} -out PLAIN.pem' makes one without"
         raise WrongSettings(f"the {what} {path} has a password and cannot be read; {way_out}")
+    return text
 
 
-def _reason(error: ssl.SSLError) -> str:
-    return (error.reason or str(error)).lower().replace("_", " ")
+def reason_of(error: ssl.SSLError) -> str:
+    """OpenSSL's own words, or ours."""
+    reason: str | None = getattr(error, "reason", None)  # which only OpenSSL sets
+    return reason.lower().replace("_", " ") if reason else str(error)

@@ -13,7 +13,7 @@ class Meaning(NamedTuple):
     name: str
     help: str
     label: str = ""
-    """What its values are told apart by, from a fixed list."""
+    """What its values are told apart by, from a fixed list or the settings."""
 
 
 COUNTERS: tuple[Meaning, ...] = (
@@ -64,6 +64,17 @@ COUNTERS: tuple[Meaning, ...] = (
     ),
     Meaning("replica_fetches", "replication_fetches", "Answers this broker got from leaders it follows."),
     Meaning("copied_bytes", "replication_copied_bytes", "Log bytes copied from leaders."),
+    Meaning(
+        "malformed_copies",
+        "replication_malformed_batches",
+        "Batches copied from leaders whose records are not what their batch says. They are kept; readers may not get "
+        "past them.",
+    ),
+    Meaning(
+        "unchecked_copies",
+        "replication_unchecked_batches",
+        "Batches copied from leaders that were too large to be looked at; their leader has.",
+    ),
     Meaning("moved_bytes", "replication_moved_bytes", "Log bytes copied from leaders for moves to this broker."),
     Meaning("isr_changes", "replication_isr_changes", "Changes this broker made to in-sync sets it leads."),
     Meaning("leaderships_taken", "replication_leaderships_taken", "Leader epochs this broker has begun."),
@@ -243,6 +254,12 @@ BROKER_GAUGES: tuple[Meaning, ...] = (
     ),
     Meaning("disk_total_bytes", "storage_disk_size_bytes", "Size of the file system the data directory is on."),
     Meaning("disk_free_bytes", "storage_disk_free_bytes", "Space on that file system that is free for the broker."),
+    Meaning(
+        "certificate_left_s",
+        "tls_certificate_left_seconds",
+        "Time until what is in a file of certificates in use ends; below zero when it has ended.",
+        "file",
+    ),
     *REPLICATION_GAUGES,
     *CLUSTER_GAUGES,
     *GROUP_GAUGES,

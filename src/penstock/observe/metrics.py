@@ -1,7 +1,8 @@
 """The broker's numbers in Prometheus' form, made when somebody scrapes and never before.
 
-Names are `penstock_<subsystem>_<name>_<unit>`. Labels come from fixed lists (protocol, request kind, a group's state),
-never from topics, clients or anything else a peer can invent, so the number of series is bounded.
+Names are `penstock_<subsystem>_<name>_<unit>`. Labels come from fixed lists (protocol, request kind, a group's state)
+and from settings (files), never from topics, clients or anything else a peer can invent, so the number of series is
+bounded.
 """
 
 import os

@@ -64,6 +64,7 @@ class Stats:
         "leaderships_taken",
         "loop_stall",
         "loop_stall_max_s",
+        "malformed_copies",
         "mended_replicas",
         "moved_bytes",
         "protocol_errors",
@@ -77,6 +78,7 @@ class Stats:
         "sync_files",
         "sync_latency",
         "truncated_records",
+        "unchecked_copies",
     )
 
     def __init__(self) -> None:
@@ -107,6 +109,8 @@ class Stats:
         self.corrupt_blocks = 0
         self.scrubbed_bytes = 0
         self.copied_bytes = 0
+        self.malformed_copies = 0
+        self.unchecked_copies = 0
         self.replica_fetches = 0
         self.isr_changes = 0
         self.leaderships_taken = 0

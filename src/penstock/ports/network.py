@@ -23,6 +23,11 @@ class Transport(Protocol):
         ...
 
     @property
+    def certificate(self) -> bytes | None:
+        """That certificate, as DER."""
+        ...
+
+    @property
     def unsent(self) -> int:
         """Bytes accepted by `write` and `send_range` that have not left yet."""
         ...
@@ -77,15 +82,51 @@ class Listener(Protocol):
         ...
 
 
+class TlsIdentity(Protocol):
+    """What one side of TLS shows, and whom it trusts. It may change while listeners use it."""
+
+    @property
+    def server_context(self) -> "ssl.SSLContext":
+        """For the next connection that is accepted."""
+        ...
+
+    @property
+    def client_context(self) -> "ssl.SSLContext":
+        """For the next connection that is made."""
+        ...
+
+    def refuse(self, certificate: bytes) -> str | None:
+        """Why a peer's certificate (DER) that `server_context` trusts is not taken, or is taken no more; None if it is.
+
+        Asked after each handshake, also one that goes on with an earlier session, and when `watch` tells.
+        """
+        ...
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Have `changed` called whenever `refuse` may say something else; what is returned ends that."""
+        ...
+
+
 class Network(Protocol):
     async def listen(
-        self, host: str, port: int, accept: Callable[[], Receiver], *, tls: "ssl.SSLContext | None" = None
+        self,
+        host: str,
+        port: int,
+        accept: Callable[[], Receiver],
+        *,
+        tls: "ssl.SSLContext | TlsIdentity | None" = None,
     ) -> Listener:
         """Bind and accept. Raises `OSError` when the address cannot be bound."""
         ...
 
     async def connect(
-        self, host: str, port: int, receiver: Receiver, *, timeout_s: float, tls: "ssl.SSLContext | None" = None
+        self,
+        host: str,
+        port: int,
+        receiver: Receiver,
+        *,
+        timeout_s: float,
+        tls: "ssl.SSLContext | TlsIdentity | None" = None,
     ) -> Transport:
         """Open a stream; `receiver.connected` has been called on return, and `disconnected` tells of its loss.
 

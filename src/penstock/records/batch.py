@@ -38,7 +38,6 @@ DELETE_HORIZON = 0x40
 """KIP-534: the base timestamp says when tombstones and markers in the batch may go."""
 KNOWN_ATTRIBUTES = 0x3F
 HIGHEST_CODEC = 4
-ZSTD = 4
 
 NO_TIMESTAMP = -1
 LARGEST_OPENED_BYTES = 16 << 20
@@ -104,7 +103,7 @@ def crc_matches(batch: memoryview, header: Header) -> bool:
     return bool(crc32c(batch[CRC_START:]) == header.crc)
 
 
-def check_produced(batch: memoryview, *, zstd_allowed: bool = True) -> Header:
+def check_produced(batch: memoryview) -> Header:
     """Check a batch a client sent and return its header.
 
     Raises:
@@ -126,11 +125,11 @@ def check_produced(batch: memoryview, *, zstd_allowed: bool = True) -> Header:
         )
     if crc32c(batch[CRC_START:]) != header.crc:
         raise PenstockError(Code.CORRUPT_BATCH, "record batch does not match its CRC-32C")
-    _check_claims(header, zstd_allowed)
+    _check_claims(header)
     return header
 
 
-def _check_claims(header: Header, zstd_allowed: bool) -> None:
+def _check_claims(header: Header) -> None:
     attributes = header.attributes
     if header.record_count <= 0 or header.last_offset_delta != header.record_count - 1:
         raise PenstockError(
@@ -142,8 +141,6 @@ def _check_claims(header: Header, zstd_allowed: bool) -> None:
     codec = attributes & CODEC_MASK
     if codec > HIGHEST_CODEC:
         raise PenstockError(Code.UNSUPPORTED_CODEC, f"compression codec {codec} is unknown; 0 to 4 are known")
-    if codec == ZSTD and not zstd_allowed:
-        raise PenstockError(Code.UNSUPPORTED_CODEC, "zstd needs Produce version 7 or later")
     body_bytes = header.size - HEADER_BYTES
     if codec:
         body_bytes = min(body_bytes * _MOST_RATIO[codec], LARGEST_OPENED_BYTES)

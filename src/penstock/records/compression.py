@@ -1,10 +1,12 @@
 """The five codecs of a record batch, each decompressed under a cap: a small batch cannot fill the memory.
 
 Peak memory of `decompress` is about twice its limit: one library's output buffer and the bytes made of it.
+`opened` keeps up to 4 MiB to open snappy into: new memory for each batch takes longer than opening it.
 Codec libraries are imported on first use, since most brokers never open a compressed batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from struct import Struct, unpack_from
 from types import ModuleType
@@ -28,6 +30,13 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01" * 2  # version, and the lowest version able to read it
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _XERIAL_LENGTH = Struct(">I")
+
+
+# Memory that is used again. Of a new megabyte the kernel clears every page when it is touched, and malloc gives it back
+# as soon as it is freed. Two: the event loop and the opener's thread open batches at the same time.
+SCRATCH_BYTES = 2 << 20
+_MOST_FREE = 2
+_free: list[bytearray] = []
 
 
 class Codec(IntEnum):
@@ -87,6 +96,29 @@ def decompress(codec: int, data: Buffer, limit: int, *, strict: bool = False) ->
     if decode is None:
         raise CompressionError(f"unknown compression codec {codec}")
     return decode(memoryview(data).cast("B"), limit, strict)
+
+
+@contextmanager
+def opened(codec: int, data: Buffer, limit: int, *, strict: bool = False) -> Iterator[bytes | memoryview]:
+    """What `decompress` returns, for the time of a `with` block only: its memory is used again afterwards.
+
+    Raises:
+        CompressionError: as `decompress`.
+    """
+    if codec != Codec.SNAPPY:
+        yield decompress(codec, data, limit, strict=strict)
+        return
+    try:
+        scratch = _free.pop()
+    except IndexError:
+        scratch = bytearray(SCRATCH_BYTES)
+    try:
+        # Released at the end, so that whoever kept it gets an error and not another batch.
+        with _open_snappy(memoryview(data).cast("B"), limit, strict, scratch) as view:
+            yield view
+    finally:
+        if len(_free) < _MOST_FREE:
+            _free.append(scratch)
 
 
 def _too_large(name: str, limit: int) -> TooLarge:
@@ -167,6 +199,12 @@ def _compress_snappy(data: memoryview) -> bytes:
 
 
 def _decompress_snappy(data: memoryview, limit: int, strict: bool) -> bytes:
+    with opened(Codec.SNAPPY, data, limit, strict=strict) as view:
+        return bytes(view)
+
+
+def _open_snappy(data: memoryview, limit: int, strict: bool, scratch: bytearray) -> memoryview:
+    """What comes out, in `scratch` where it has room."""
     import cramjam
 
     if not data:
@@ -176,18 +214,18 @@ def _decompress_snappy(data: memoryview, limit: int, strict: bool) -> bytes:
     if strict and framed and data[: len(_XERIAL_HEADER)] != _XERIAL_HEADER:
         raise CompressionError("snappy data has a stream header of another version than 1")
     blocks = _split_xerial(data) if framed else [data]
-    pieces: list[Buffer] = []
-    left = limit
     try:
+        # Blocks say their size up front; nothing is allocated for a size that is not allowed.
+        total = sum(map(cramjam.snappy.decompress_raw_len, blocks))
+        if total > limit:
+            raise _too_large("snappy", limit)
+        room = memoryview(scratch if total <= len(scratch) else bytearray(total))
+        position = 0
         for block in blocks:
-            # The block says its size up front; nothing is allocated for a size that is not allowed.
-            left -= cramjam.snappy.decompress_raw_len(block)
-            if left < 0:
-                raise _too_large("snappy", limit)
-            pieces.append(cramjam.snappy.decompress_raw(block))
+            position += cramjam.snappy.decompress_raw_into(block, room[position:])
     except cramjam.DecompressionError as error:
         raise CompressionError(f"snappy data is corrupt: {error}") from error
-    return b"".join(pieces)
+    return room[:position]
 
 
 def _split_xerial(data: memoryview) -> list[memoryview]:

@@ -3,6 +3,9 @@
 A topic may want another codec, or a key in each record.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from crc32c import crc32c
 
 from penstock.errors import Code, PenstockError
@@ -15,9 +18,9 @@ from penstock.records.batch import (
     PREFIX_BYTES,
     Header,
 )
-from penstock.records.compression import Codec, CompressionError, TooLarge, compress, decompress
+from penstock.records.compression import Codec, CompressionError, TooLarge, compress, opened
 from penstock.records.record import RecordError, iterate
-from penstock.records.walk import walk
+from penstock.records.walk import walk, walk_view
 
 MOST_RECORDS = 500_000
 """What a batch of a compacted topic may hold."""
@@ -32,15 +35,13 @@ def check_uncompressed(batch: memoryview, header: Header) -> None:
         PenstockError: CORRUPT_BATCH.
     """
     try:
-        walk(bytes(batch[HEADER_BYTES:]), header.record_count, header.base_timestamp)
+        walk_view(batch[HEADER_BYTES:], header.record_count, header.base_timestamp)
     except RecordError as error:
         raise PenstockError(Code.CORRUPT_BATCH, f"record batch: {error}") from None
 
 
-def check_records(
-    batch: memoryview, header: Header, *, keyed: bool = False, limit: int = LARGEST_OPENED_BYTES
-) -> bytes:
-    """Open a batch and look at each of its records; returns them as they are uncompressed.
+def check_records(batch: memoryview, header: Header, *, keyed: bool = False, limit: int = LARGEST_OPENED_BYTES) -> None:
+    """Open a batch and look at each of its records.
 
     Args:
         keyed: whether every record needs a key.
@@ -50,28 +51,70 @@ def check_records(
         PenstockError: CORRUPT_BATCH when the batch cannot be opened, or holds anything but as many whole records in
             order as it says; BATCH_TOO_LARGE when it opens to more than `limit`; INVALID_BATCH when a key is missing.
     """
+    with _looked_into(batch, header, keyed, limit):
+        pass
+
+
+@contextmanager
+def _looked_into(batch: memoryview, header: Header, keyed: bool, limit: int) -> Iterator[bytes | memoryview]:
+    """The records of a batch as they are uncompressed, each looked at; see `opened`. Raises as `check_records`."""
     count = header.record_count
     if keyed and count > MOST_RECORDS:
         raise PenstockError(Code.INVALID_BATCH, f"{count} records in one batch; a compacted topic takes {MOST_RECORDS}")
     try:
-        section = decompress(header.codec, batch[HEADER_BYTES:], max(limit, len(batch)), strict=True)
-        keyless = walk(section, count, header.base_timestamp)
-    except TooLarge as error:
-        raise PenstockError(
+        with opened(header.codec, batch[HEADER_BYTES:], max(limit, len(batch)), strict=True) as section:
+            if _walk(section, header) and keyed:
+                raise _keyless(section, count)
+            yield section
+    except (CompressionError, RecordError) as error:
+        raise _refusal(error) from None
+
+
+def _walk(section: bytes | memoryview, header: Header, last_delta: int = -1) -> int:
+    if isinstance(section, bytes):
+        return walk(section, header.record_count, header.base_timestamp, last_delta)
+    return walk_view(section, header.record_count, header.base_timestamp, last_delta)
+
+
+def _keyless(section: bytes | memoryview, count: int) -> PenstockError:
+    at_fault = [at for at, record in enumerate(iterate(section, count)) if record.key is None]
+    return PenstockError(
+        Code.INVALID_BATCH,
+        f"record {at_fault[0]} of the batch has no key; a compacted topic needs one",
+        records=tuple(at_fault[:MOST_NAMED]),
+    )
+
+
+def _refusal(error: CompressionError | RecordError) -> PenstockError:
+    if isinstance(error, TooLarge):
+        return PenstockError(
             Code.BATCH_TOO_LARGE, f"record batch: {error}", help="send smaller batches, or compress them less"
-        ) from None
-    except CompressionError as error:
-        raise PenstockError(Code.CORRUPT_BATCH, f"record batch cannot be opened: {error}") from None
-    except RecordError as error:
-        raise PenstockError(Code.CORRUPT_BATCH, f"record batch: {error}") from None
-    if keyed and keyless:
-        at_fault = [at for at, record in enumerate(iterate(section, count)) if record.key is None]
-        raise PenstockError(
-            Code.INVALID_BATCH,
-            f"record {at_fault[0]} of the batch has no key; a compacted topic needs one",
-            records=tuple(at_fault[:MOST_NAMED]),
         )
-    return section
+    if isinstance(error, CompressionError):
+        return PenstockError(Code.CORRUPT_BATCH, f"record batch cannot be opened: {error}")
+    return PenstockError(Code.CORRUPT_BATCH, f"record batch: {error}")
+
+
+def check_copied(batch: memoryview, header: Header, *, limit: int = LARGEST_OPENED_BYTES) -> None:
+    """Look at each record of a batch that a leader has kept, and may have compacted since: records may be missing.
+
+    Args:
+        limit: the most bytes a compressed batch may open to.
+
+    Raises:
+        PenstockError: as `check_records`.
+    """
+    if header.record_count < 1 and len(batch) == HEADER_BYTES:
+        return  # all of it is gone, and only its offsets are left
+    body = batch[HEADER_BYTES:]
+    try:
+        if not header.codec:
+            walk_view(body, header.record_count, header.base_timestamp, header.last_offset_delta)
+            return
+        with opened(header.codec, body, max(limit, len(batch))) as section:
+            _walk(section, header, header.last_offset_delta)
+    except (CompressionError, RecordError) as error:
+        raise _refusal(error) from None
 
 
 def rewrite(batch: memoryview, header: Header, codec: Codec | None, *, keyed: bool) -> tuple[memoryview, Header]:
@@ -84,10 +127,10 @@ def rewrite(batch: memoryview, header: Header, codec: Codec | None, *, keyed: bo
     Raises:
         PenstockError: as `check_records`.
     """
-    section = check_records(batch, header, keyed=keyed)
-    if codec is None or codec == header.codec:
-        return batch, header
-    body = compress(codec, section)
+    with _looked_into(batch, header, keyed, LARGEST_OPENED_BYTES) as section:
+        if codec is None or codec == header.codec:
+            return batch, header
+        body = compress(codec, section)
     fields = header._replace(
         batch_length=HEADER_BYTES - PREFIX_BYTES + len(body),
         attributes=header.attributes & ~CODEC_MASK | codec,

@@ -23,14 +23,17 @@ if TYPE_CHECKING:
 _MAX_I64: Final = 0x7FFF_FFFF_FFFF_FFFF
 _MIN_I64: Final = -0x7FFF_FFFF_FFFF_FFFF - 1
 _NEAR: Final = 8192  # numbers of two bytes are from -8192 to 8191
+_LENGTH_BYTES: Final = 5  # the longest number of 32 bits
+WINDOW_BYTES: Final = 64 * 1024  # a fraction of the cache that each core has for itself
 
 
-def walk(section: bytes, count: i64, base_timestamp: i64 = 0) -> int:
+def walk(section: bytes, count: i64, base_timestamp: i64 = 0, last_delta: i64 = -1) -> int:
     """Check that the section holds `count` whole records in order, and nothing else.
 
     Args:
         section: what follows the 61-byte batch header, decompressed.
         base_timestamp: what the records' times count from.
+        last_delta: of a batch that may have been compacted: offset deltas grow up to it, and some may be missing.
 
     Returns:
         How many of the records have no key.
@@ -38,110 +41,172 @@ def walk(section: bytes, count: i64, base_timestamp: i64 = 0) -> int:
     Raises:
         RecordError: it does not.
     """
+    walker = _Walker(len(section), count, base_timestamp, last_delta)
+    walker.take(section, 0)
+    return int(walker.keyless)
+
+
+def walk_view(
+    section: memoryview, count: i64, base_timestamp: i64 = 0, last_delta: i64 = -1, window: i64 = WINDOW_BYTES
+) -> int:
+    """As `walk`, for what is not `bytes`: it is copied piece by piece, each to where the piece before was.
+
+    A copy of the whole would push the batch out of the processor's cache just before it is written to its file.
+    """
     size: i64 = len(section)
-    if count < 0 or count > size // MIN_RECORD_BYTES:
-        raise RecordError(f"{count} records in {size} bytes")
-    least_time: i64 = _MIN_I64
-    largest_time: i64 = _MAX_I64
-    if base_timestamp < 0:
-        least_time -= base_timestamp
-    else:
-        largest_time -= base_timestamp
-    if least_time > -_NEAR or largest_time < _NEAR:
-        raise RecordError(f"base timestamp {base_timestamp} leaves records no room in 64 bits")
-    try:
-        return _walk(section, count, least_time, largest_time)
-    except IndexError:
-        raise RecordError("a record reaches beyond the end of its batch") from None
+    walker = _Walker(size, count, base_timestamp, last_delta)
+    start: i64 = 0
+    while True:
+        stop: i64 = min(start + max(walker.wanted, window), size)
+        walker.take(bytes(section[start:stop]), size - stop)
+        if stop == size:
+            return int(walker.keyless)
+        start += walker.position
 
 
-def _walk(data: bytes, count: i64, least_time: i64, largest_time: i64) -> int:  # noqa: C901 - see above
-    end: i64 = len(data)
-    position: i64 = 0
-    keyless: i64 = 0
-    number: i64
-    more: i64
-    for at in range(count):
-        number = data[position]
-        if number < 0x80:
-            position += 1
+class _Walker:
+    """A walk through one section, in one piece or several."""
+
+    __slots__ = ("at", "count", "expected", "keyless", "largest_time", "last_delta", "least_time", "position", "wanted")
+
+    def __init__(self, size: i64, count: i64, base_timestamp: i64, last_delta: i64) -> None:
+        if count < 0 or count > size // MIN_RECORD_BYTES:
+            raise RecordError(f"{count} records in {size} bytes")
+        self.least_time: i64 = _MIN_I64
+        self.largest_time: i64 = _MAX_I64
+        if base_timestamp < 0:
+            self.least_time -= base_timestamp
         else:
-            more = data[position + 1]
-            if more < 0x80:
-                number = number & 0x7F | more << 7
+            self.largest_time -= base_timestamp
+        if self.least_time > -_NEAR or self.largest_time < _NEAR:
+            raise RecordError(f"base timestamp {base_timestamp} leaves records no room in 64 bits")
+        self.count: i64 = count
+        self.last_delta: i64 = last_delta
+        self.at: i64 = 0
+        self.expected: i64 = 0
+        self.keyless: i64 = 0
+        self.position: i64 = 0
+        """Where the record starts, in the last piece, that reaches beyond it; the next piece starts there."""
+        self.wanted: i64 = 0
+        """Bytes that the next piece needs to have."""
+
+    def take(self, data: bytes, more: i64) -> None:
+        """Look at the records of the next piece. Raises RecordError.
+
+        Args:
+            more: how many bytes of the section follow.
+        """
+        try:
+            self._take(data, more)
+        except IndexError:
+            raise RecordError("a record reaches beyond the end of its batch") from None
+
+    def _take(self, data: bytes, more: i64) -> None:  # noqa: C901 - see above
+        end: i64 = len(data)
+        least_time: i64 = self.least_time
+        largest_time: i64 = self.largest_time
+        expected: i64 = self.expected
+        keyless: i64 = self.keyless
+        position: i64 = 0
+        start: i64
+        number: i64
+        second: i64
+        for at in range(self.at, self.count):
+            start = position
+            if more and end - position < _LENGTH_BYTES:
+                self._pause(at, expected, keyless, start, _LENGTH_BYTES)
+                return
+            number = data[position]
+            if number < 0x80:
+                position += 1
+            else:
+                second = data[position + 1]
+                if second < 0x80:
+                    number = number & 0x7F | second << 7
+                    position += 2
+                else:
+                    number, position = _read_long(data, position, 32)
+            if number & 1 or number >> 1 > end - position:
+                if number & 1 or number >> 1 > end - position + more:
+                    raise RecordError(f"record {at} of {_signed(number)} bytes, but {end - position + more} are left")
+                self._pause(at, expected, keyless, start, _LENGTH_BYTES + (number >> 1))
+                return
+            stop: i64 = position + (number >> 1)
+
+            # Attributes: no bit has a meaning yet. Readers ignore them, but some in Python read them as a number.
+            if data[position] >= 0x80:
+                raise RecordError(f"record {at} has attributes {data[position]:#04x}")
+            position += 1
+            if data[position] < 0x80:
+                position += 1  # so close to the base that it fits
+            elif data[position + 1] < 0x80:
+                position += 2
+            else:
+                number, position = _read_long(data, position, 64)
+                number = _signed(number)
+                if number < least_time or number > largest_time:
+                    raise RecordError(f"the timestamp of record {at} does not fit in 64 bits")
+
+            number = expected << 1
+            if number < 0x80 and data[position] == number:
+                position += 1
+            elif number < 0x4000 and data[position] == number & 0x7F | 0x80 and data[position + 1] == number >> 7:
                 position += 2
             else:
                 number, position = _read_long(data, position, 32)
-        if number & 1 or number >> 1 > end - position:
-            raise RecordError(f"record {at} of {_signed(number)} bytes, but {end - position} are left")
-        stop: i64 = position + (number >> 1)
+                if number != expected << 1:
+                    if number & 1 or number >> 1 < expected or number >> 1 > self.last_delta:
+                        raise RecordError(f"record {at} has offset delta {_signed(number)}")
+                    expected = number >> 1
+            expected += 1
 
-        # Attributes: no bit has a meaning yet. Readers ignore them, but some in Python read them as a number.
-        if data[position] >= 0x80:
-            raise RecordError(f"record {at} has attributes {data[position]:#04x}")
-        position += 1
-        if data[position] < 0x80:
-            position += 1  # so close to the base that it fits
-        elif data[position + 1] < 0x80:
-            position += 2
-        else:
-            number, position = _read_long(data, position, 64)
-            number = _signed(number)
-            if number < least_time or number > largest_time:
-                raise RecordError(f"the timestamp of record {at} does not fit in 64 bits")
-
-        number = at << 1
-        if number < 0x80 and data[position] == number:
-            position += 1
-        elif number < 0x4000 and data[position] == number & 0x7F | 0x80 and data[position + 1] == number >> 7:
-            position += 2
-        else:
-            number, position = _read_long(data, position, 32)
-            if number != at << 1:
-                raise RecordError(f"record {at} has offset delta {_signed(number)}")
-
-        number = data[position]
-        if number < 0x80:
-            position += 1
-        else:
-            more = data[position + 1]
-            if more < 0x80:
-                number = number & 0x7F | more << 7
-                position += 2
+            number = data[position]
+            if number < 0x80:
+                position += 1
             else:
-                number, position = _read_long(data, position, 32)
-        if number & 1:
-            if number != 1:
-                raise RecordError(f"record {at} has a key of {_signed(number)} bytes")
-            keyless += 1
-        else:
-            position += number >> 1
-
-        number = data[position]
-        if number < 0x80:
-            position += 1
-        else:
-            more = data[position + 1]
-            if more < 0x80:
-                number = number & 0x7F | more << 7
-                position += 2
+                second = data[position + 1]
+                if second < 0x80:
+                    number = number & 0x7F | second << 7
+                    position += 2
+                else:
+                    number, position = _read_long(data, position, 32)
+            if number & 1:
+                if number != 1:
+                    raise RecordError(f"record {at} has a key of {_signed(number)} bytes")
+                keyless += 1
             else:
-                number, position = _read_long(data, position, 32)
-        if number & 1:
-            if number != 1:
-                raise RecordError(f"record {at} has a value of {_signed(number)} bytes")
-        else:
-            position += number >> 1
+                position += number >> 1
 
-        if data[position]:
-            position = _walk_headers(data, position, stop)
-        else:
-            position += 1
-        if position != stop:
-            raise RecordError(f"record {at} says where it ends, but its fields are of another size")
-    if position != end:
-        raise RecordError(f"{end - position} bytes after the last record")
-    return int(keyless)
+            number = data[position]
+            if number < 0x80:
+                position += 1
+            else:
+                second = data[position + 1]
+                if second < 0x80:
+                    number = number & 0x7F | second << 7
+                    position += 2
+                else:
+                    number, position = _read_long(data, position, 32)
+            if number & 1:
+                if number != 1:
+                    raise RecordError(f"record {at} has a value of {_signed(number)} bytes")
+            else:
+                position += number >> 1
+
+            if data[position]:
+                position = _walk_headers(data, position, stop)
+            else:
+                position += 1
+            if position != stop:
+                raise RecordError(f"record {at} says where it ends, but its fields are of another size")
+        if 0 <= self.last_delta < expected - 1:
+            raise RecordError(f"offset delta {expected - 1} is beyond the batch's last, {self.last_delta}")
+        if position != end or more:
+            raise RecordError(f"{end - position + more} bytes after the last record")
+        self.keyless = keyless
+
+    def _pause(self, at: i64, expected: i64, keyless: i64, position: i64, wanted: i64) -> None:
+        self.at, self.expected, self.keyless, self.position, self.wanted = at, expected, keyless, position, wanted
 
 
 def _walk_headers(data: bytes, position: i64, stop: i64) -> i64:

@@ -3,36 +3,37 @@
 import asyncio
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock import obstacles
+from penstock.cluster.image import Served
 from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.engine import Engine
 from penstock.engine.groups.classic_requests import GroupLimits
 from penstock.engine.groups.consumer_requests import ConsumerLimits
 from penstock.engine.groups.groups import GroupSettings
+from penstock.engine.settings import EngineSettings, Ports
 from penstock.engine.topic_config import check_settings
 from penstock.engine.transactions.requests import TransactionLimits
 from penstock.errors import Code, PenstockError, StartupError, WrongSettings
-from penstock.net.connection import Connection, Connections, Limits
 from penstock.net.tcp import TcpNetwork
 from penstock.observe.logs import Logger, get_logger
 from penstock.observe.metrics import Exposition
 from penstock.observe.stats import Stats
 from penstock.ports.disk import is_shortage
 from penstock.ports.metadata import MetadataStore
-from penstock.ports.network import Listener
 from penstock.protocols.kafka.fetch_sessions import FetchSessions
-from penstock.protocols.kafka.handlers import Context
-from penstock.protocols.kafka.session import KafkaSession
+from penstock.protocols.kafka.handlers import BrokerSetting, Context
 from penstock.server import kafka_names
-from penstock.server.config import Address, Config
+from penstock.server.config import WILDCARDS, Config, Listener
 from penstock.server.config import Groups as GroupConfig
 from penstock.server.descriptors import descriptors_allowed, share_out
+from penstock.server.doors.door import House
+from penstock.server.doors.opening import Doors
+from penstock.server.doors.table import Stage
 from penstock.server.front_page import Whereabouts
-from penstock.server.health import Health, coordinator_troubles, partition_troubles
-from penstock.server.http import HttpDoor, create_app
-from penstock.server.listening import cannot_listen
+from penstock.server.health import Health, certificate_troubles, coordinator_troubles, partition_troubles
 from penstock.server.survey import Survey
 from penstock.server.system_clock import SystemClock
 from penstock.storage.compaction.process import CompactionProcess
@@ -41,10 +42,15 @@ from penstock.storage.local_disk import LocalDisk
 from penstock.storage.log.options import Flush
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+    from penstock.security.guard import Guard
+    from penstock.security.secret import Secret
     from penstock.server.cluster import ClusterMember
 
 _SWEEP_S = 2.0
 _LEAVE_S = 10.0
+_SEALING_KEY = "sealing.key"
 
 
 class Broker:
@@ -68,24 +74,25 @@ class Broker:
         self._store: MetadataStore | None = None
         self._member: ClusterMember | None = None
         self._engine: Engine | None = None
-        self._kafka: Listener | None = None
-        self._connections: Connections | None = None
-        self._http: HttpDoor | None = None
+        self._house = House(config, self._network, self._clock, self.stats, self._descriptors, self._make_app)
+        self._doors = Doors(
+            self._house,
+            config.listeners.listed(in_cluster=bool(config.cluster.store)),
+            may_lack=config.listeners.is_standard,
+            log=self._log,
+        )
         self._survey: Survey | None = None
         self._running: list[asyncio.Task[None]] = []
-        self._advertised = ""
+        self._broker_settings: list[BrokerSetting] = []
+        """Empty until the listeners among them are open."""
+        self.first_admin_password: Secret | None = None
+        """Of user `admin`, if it was made now: to be shown once."""
         self._recovered = False
         self._stopped = False
 
     @property
     def kafka_address(self) -> tuple[str, int]:
-        assert self._kafka is not None
-        return self._kafka.address
-
-    @property
-    def http_address(self) -> tuple[str, int]:
-        assert self._http is not None
-        return self._http.address
+        return self._doors.bound()["kafka"]
 
     @property
     def partition_count(self) -> int:
@@ -97,9 +104,18 @@ class Broker:
         return _LEAVE_S if self._member is not None else 0.0
 
     @property
-    def cluster_line(self) -> str:
-        """For who reads the line that says that the broker is ready."""
-        return f" internal={self._member.address} node={self._config.node.id}" if self._member is not None else ""
+    def ready_words(self) -> dict[str, str]:
+        """What the line says that tells that the broker is ready: each listener and its address, and which node it is.
+
+        Listeners tell what they are bound to; the one for brokers, where the others are told to connect.
+        """
+        addresses = self._doors.bound()
+        words = {name: str(address) for name, address in addresses.items()}
+        if self._member is not None:
+            told = self._doors.advertised()
+            words |= {name: str(told[name]) for name in self._doors.of("internal")}
+            words["node"] = str(self._config.node.id)
+        return words
 
     async def start(self) -> None:
         """Recover, then listen. Raises `StartupError` with the way out."""
@@ -116,16 +132,7 @@ class Broker:
             raise WrongSettings(f"defaults.topic: {error}") from error
         await self._disk.run(lambda: self._directory.check_owner(is_member=bool(config.cluster.store)))
         await self._disk.run(self._directory.open)
-        exposition = Exposition(self.stats, self.gauges)
-        app = create_app(
-            health=self.health,
-            summary=self._summary,
-            scrape=exposition.render,
-            whereabouts=lambda: Whereabouts(config.node.id, self._advertised),
-            stats=self.stats,
-        )
-        self._http = HttpDoor(*config.listeners.http, app, self._descriptors.http_connections)
-        await self._http.start()
+        await self._doors.open(Stage.FIRST)
         if config.cluster.store:
             from penstock.server.cluster import ClusterMember  # a broker on its own needs none of it
 
@@ -137,44 +144,98 @@ class Broker:
                 self._directory,
                 self._fail,
                 _LEAVE_S,
-                self._descriptors.broker_connections,
+                self._doors,
             )
         self._store = await (self._open_store() if self._member is None else self._member.open_store())
         self._engine = Engine(
-            disk=self._disk,
-            clock=self._clock,
-            randomness=random.SystemRandom(),
-            store=self._store,
-            directory=self._directory,
-            stats=self.stats,
-            fail=self._fail,
-            defaults=config.defaults.topic,
-            default_partitions=config.defaults.partitions,
-            upkeep_ms=config.storage.upkeep_ms,
-            internal_partitions=config.topics.internal_partitions,
-            group_settings=_group_settings(config.groups),
-            compactor=self._compactor,
-            compaction_bytes_per_second=config.storage.compaction_bytes_per_second,
-            scrub_s=config.storage.scrub_hours * 3600,
-            scrub_bytes_per_second=config.storage.scrub_bytes_per_second,
-            transaction_limits=TransactionLimits(
-                timeout_ms=config.transactions.max_timeout_ms, expiration_ms=config.transactions.id_expiration_ms
-            ),
-            node_id=config.node.id,
-            segment_files=self._descriptors.segment_files,
+            Ports(self._disk, self._clock, random.SystemRandom(), self._store),
+            self._directory,
+            self.stats,
+            self._fail,
+            self._engine_settings(),
+            self._compactor,
         )
-        context = self._make_context(self._engine)
+        self._house.engine = self._engine
+        self._house.context = context = self._make_context(self._engine)
+        if config.has_guard:
+            self._house.guard = context.guard = await self._make_guard(self._engine, self._store)
         if self._member is not None:
-            await self._member.join(self._engine, self._store, context, lambda: self._listen(context))
+            certificates = await self._disk.run(self._member.load_certificates)
+            if certificates is not None:
+                self._house.brokers_tls = certificates
+                self._house.certificates.append(certificates)
+            self._house.reception = self._member.make_reception(self._engine)
+            await self._member.join(self._engine, self._store, context, self._listen)
         else:
             await self._engine.start()
-            await self._listen(context)
+            await self._listen()
         self._recovered = True
+        if self._house.guard is not None:
+            await self._make_first_admin(self._house.guard)
         if self._member is not None:
             await self._member.until_admitted()
         self._survey = Survey(self._engine)
         loop = asyncio.get_running_loop()
         self._running = [loop.create_task(self._sweep()), loop.create_task(self._survey.run())]
+        self._running += [loop.create_task(each.keep_looking()) for each in self._house.certificates]
+
+    async def _make_guard(self, engine: Engine, store: MetadataStore) -> "Guard":
+        """Users and rules, in force. Raises `StartupError`."""
+        from penstock.security.guard import Guard  # who asks nobody needs none of it
+        from penstock.security.modes import Mode
+        from penstock.security.sealing import SealingKeys
+        from penstock.security.secret_files import load_key
+
+        config, randomness = self._config, random.SystemRandom()
+        sealing = self._member.sealing_key() if self._member is not None else None
+        if sealing is None:
+            path = config.security.seal_key_file
+            if path is None and self._member is not None:
+                raise WrongSettings(
+                    "security.seal_key_file is not set: where brokers know each other by certificates alone, all of "
+                    "them need the same file of a key, which one of them makes (penstock serve on its own)"
+                )
+            where = str(path) if path is not None else f"{self._directory.metadata_path}/{_SEALING_KEY}"
+            sealing = await self._disk.run(load_key, where, randomness)
+        guard = Guard(
+            store,
+            engine.access,
+            self._clock,
+            randomness,
+            self._disk.run,
+            self._fail,
+            mode=Mode(config.security_mode),
+            supers=config.security.super_users,
+            sealing=SealingKeys(sealing),
+        )
+        await guard.start()
+        return guard
+
+    async def _make_first_admin(self, guard: "Guard") -> None:
+        from penstock.security.secret_files import read_secret_file
+
+        path = self._config.security.admin_password_file
+        password = None if path is None else await self._disk.run(read_secret_file, str(path))
+        with suppress(PenstockError):  # another broker was quicker
+            self.first_admin_password = await guard.make_first_admin(password)
+
+    def _engine_settings(self) -> EngineSettings:
+        config = self._config
+        return EngineSettings(
+            node_id=config.node.id,
+            defaults=config.defaults.topic,
+            default_partitions=config.defaults.partitions,
+            internal_partitions=config.topics.internal_partitions,
+            groups=_group_settings(config.groups),
+            transactions=TransactionLimits(
+                timeout_ms=config.transactions.max_timeout_ms, expiration_ms=config.transactions.id_expiration_ms
+            ),
+            upkeep_ms=config.storage.upkeep_ms,
+            compaction_bytes_per_second=config.storage.compaction_bytes_per_second,
+            scrub_s=config.storage.scrub_hours * 3600,
+            scrub_bytes_per_second=config.storage.scrub_bytes_per_second,
+            segment_files=self._descriptors.segment_files,
+        )
 
     def _refusal(self, error: PenstockError | OSError) -> BaseException:
         """A start that only lacks space, descriptors or rights says so in one line; other errors stay what they are."""
@@ -195,50 +256,55 @@ class Broker:
 
     def _make_context(self, engine: Engine) -> Context:
         return Context(
-            engine=engine,
+            acting_as=engine.acting_as,
+            turns=engine.turns,
+            topic_defaults=engine.topic_defaults,
+            default_partitions=engine.default_partitions,
             stats=self.stats,
             node_id=self._config.node.id,
             host="",
             port=0,
             auto_create=self._config.topics.auto_create,
             fetch_sessions=FetchSessions(random.SystemRandom()),
+            broker_settings=self._broker_settings,
             cluster=self._member is not None,
         )
 
-    async def _listen(self, context: Context) -> Address:
-        """Begin to listen for clients; where they are told to connect."""
-        config = self._config
+    def _make_app(self, listener: Listener) -> "ASGIApp":
+        from penstock.server.http import create_app  # when it is known that somebody is to be answered
+        from penstock.server.http_login import HttpLogin
 
-        def make_session(connection: Connection) -> KafkaSession:
-            return KafkaSession(context, connection, self._clock)
-
-        limits = Limits(
-            frame_bytes=config.limits.max_request_bytes,
-            in_flight=config.limits.max_in_flight_requests,
-            connections=self._descriptors.connections,
-            receive_bytes=config.limits.max_receive_bytes,
-            answer_bytes=config.limits.max_answer_bytes,
+        return create_app(
+            health=self.health,
+            summary=self._summary,
+            scrape=Exposition(self.stats, self.gauges).render,
+            whereabouts=lambda: Whereabouts(self._config.node.id, str(self._doors.advertised().get("kafka", ""))),
+            stats=self.stats,
+            login=HttpLogin(
+                listener.name,
+                listener.auth,
+                lambda: self._house.guard,
+                lambda: self._engine.access if self._engine is not None else None,
+                is_closed=self._config.security_mode == "closed",
+            ),
         )
-        loop = asyncio.get_running_loop()
-        self._connections = Connections(limits, self.stats, self._clock, make_session, loop.call_soon)
-        host, port = config.listeners.kafka
-        try:
-            self._kafka = await self._network.listen(host, port, self._connections.accept)
-        except OSError as error:
-            raise cannot_listen("kafka", host, port, error) from error
-        if limits.connections < config.limits.max_connections:
+
+    async def _listen(self) -> Served:
+        """Begin to listen for clients; where they are told to connect."""
+        await self._doors.open(Stage.CLIENTS)
+        config, most = self._config, self._descriptors.connections
+        if most < config.limits.max_connections:
             self._log.info(
                 "descriptors are too few for limits.max_connections; raise their limit, or lower the setting",
                 descriptors=self._descriptors.allowed,
                 max_connections=config.limits.max_connections,
-                connections=limits.connections,
+                connections=most,
             )
-        bound = Address(*self._kafka.address)
-        advertised = config.listeners.advertised_kafka or bound
-        context.host, context.port = advertised
-        self._advertised = str(advertised)
-        context.broker_settings = kafka_names.describe(config, bound, advertised, limits.connections)
-        return advertised
+        bound, told = self._doors.bound(), self._doors.advertised()
+        places = {name: (bound[name], told[name]) for name in self._doors.of("kafka")}
+        self._broker_settings[:] = kafka_names.describe(config, places, most)
+        endpoints = {name: place for name, place in told.items() if place.host not in WILDCARDS}
+        return Served(*told["kafka"], endpoints)
 
     async def create_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> None:
         """For who runs a broker and is no client of it. Raises `PenstockError`; -1 partitions are the default."""
@@ -259,8 +325,7 @@ class Broker:
         cleanly = cleanly and self._recovered and not self.failed.done()
         if self._member is not None and cleanly:
             await self._member.leave()
-        if self._kafka is not None:
-            await self._kafka.close()
+        await self._doors.close(Stage.CLIENTS)
         for task in self._running:
             task.cancel()
         if self._member is not None:
@@ -270,17 +335,26 @@ class Broker:
                 await self._engine.stop()
             else:
                 await self._engine.abandon()
+        if self._house.guard is not None:
+            await self._house.guard.stop()
         self._compactor.close()
-        if self._connections is not None:
-            self._connections.close_all()
-        if self._http is not None:
-            await self._http.stop()
+        await self._doors.end()
         if self._store is not None:
             await self._store.close()
         if self._member is not None:
             await self._member.close()
         self._disk.close()  # threads may still write: the directory is ours until they have ended
         self._directory.release()
+
+    @property
+    def has_certificates(self) -> bool:
+        """Whether there is anything that `reload` loads."""
+        return bool(self._house.certificates)
+
+    async def reload(self) -> None:
+        """Load all certificates again; those with anything wrong stay as they are, and the log says what it is."""
+        for certificates in self._house.certificates:
+            await certificates.reload()
 
     def gauges(self) -> dict[str, float | Mapping[str, float]]:
         engine = self._engine
@@ -298,15 +372,18 @@ class Broker:
             "segments": sum(len(log.segments) for log in logs),
             "log_bytes": sum(log.size_bytes for log in logs),
             "connections_max": self._descriptors.connections,
+            **self._certificate_gauges(),
         }
+
+    def _certificate_gauges(self) -> dict[str, Mapping[str, float]]:
+        ends_ms, now_ms = self._house.certificates_end_ms(), self._clock.now_ms()
+        left = {path: (end_ms - now_ms) / 1000 for path, end_ms in ends_ms.items()}
+        return {"certificate_left_s": left} if left else {}
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_S)
-            assert self._connections is not None
-            self._connections.sweep()
-            if self._member is not None:
-                self._member.sweep()
+            self._doors.sweep()
 
     def _fail(self, error: BaseException) -> None:
         if not self.failed.done():
@@ -317,8 +394,7 @@ class Broker:
         reasons = []
         if not self._recovered:
             reasons.append("logs are being recovered")
-        if self._kafka is None:
-            reasons.append("the Kafka listener is not open yet")
+        reasons += self._doors.not_open()
         if self._member is not None:
             reasons += self._member.not_ready()
         return reasons
@@ -327,16 +403,17 @@ class Broker:
         if self._engine is None:
             return []
         refusals = self._member.refusals() if self._member is not None else []
-        return [*partition_troubles(self._engine), *coordinator_troubles(self._engine), *refusals]
+        guard = self._house.guard
+        if guard is not None and guard.loader.problem:
+            refusals = [*refusals, f"users and rules are not the newest: {guard.loader.problem}"]
+        endings = certificate_troubles(self._house.certificates_end_ms(), self._clock.now_ms())
+        return [*partition_troubles(self._engine), *coordinator_troubles(self._engine), *refusals, *endings]
 
     def _summary(self) -> dict[str, object]:
         offline = []
         if self._engine is not None:
             offline = [
-                partition.name
-                for topic in self._engine.topics
-                for partition in topic.partitions
-                if partition.offline is not None
+                partition.name for partition in self._engine.topics.all_partitions() if partition.offline is not None
             ]
         return {"node": self._config.node.id, "offline_partitions": offline, **self.gauges()}
 

@@ -1,14 +1,15 @@
-"""A broker's part in a cluster, out of the configuration: its store, its internal listener, its links to others."""
+"""A broker's part in a cluster, out of the configuration: its store, and its links to others."""
 
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock import obstacles
-from penstock.cluster.image import BrokerRecord
+from penstock.cluster.image import BrokerRecord, Served
 from penstock.cluster.metadata.etcd import EtcdStore, Tls
 from penstock.cluster.metadata.etcd_member import EtcdMember, directory_in, parse_members, url_of
 from penstock.cluster.node import ClusterNode, NodeSettings
@@ -18,24 +19,28 @@ from penstock.engine.engine import Engine
 from penstock.engine.producer_ids import ProducerIds
 from penstock.errors import WrongSettings
 from penstock.extras import install_line
-from penstock.net.connection import Connection, Connections, Limits
+from penstock.net.certificates import Certificates, ClientAuth, KeyPair, TlsSettings
 from penstock.net.tcp import TcpNetwork
-from penstock.net.tls import TlsFiles
 from penstock.observe.logs import get_logger
 from penstock.ports.clock import Clock
 from penstock.ports.disk import Disk
 from penstock.ports.metadata import MetadataStore, MetadataUnavailable
-from penstock.ports.network import Listener
-from penstock.protocols.kafka.broker_calls import BrokerCalls
+from penstock.protocols.internal.broker_calls import BrokerCalls
+from penstock.protocols.internal.forwarding import ForwardedCalls
+from penstock.protocols.internal.identity import Identity, broker_name
+from penstock.protocols.internal.peers import Peers
+from penstock.protocols.internal.reading import AskedReads
+from penstock.protocols.internal.reception import Reception
 from penstock.protocols.kafka.handlers import Context
-from penstock.protocols.kafka.identity import Identity, broker_name
-from penstock.protocols.kafka.peers import Peers
-from penstock.protocols.kafka.session import KafkaSession
 from penstock.server.cluster_gauges import cluster_gauges
-from penstock.server.config import EMBEDDED_STORE, ENV_SECRET, Address, Cluster, Config
+from penstock.server.config import EMBEDDED_STORE, ENV_SECRET, Cluster, Config
+from penstock.server.doors.opening import Doors
+from penstock.server.doors.table import Stage
 from penstock.server.health import cluster_troubles, loneliness
-from penstock.server.listening import cannot_listen
 from penstock.storage.data_directory import DataDirectory
+
+if TYPE_CHECKING:
+    from penstock.security.secret import Secret
 
 log_ = get_logger("cluster")
 _ADMITTED_S = 30.0
@@ -57,33 +62,51 @@ class ClusterMember:
         directory: DataDirectory,
         fail: Callable[[BaseException], None],
         leave_s: float,
-        max_connections: int,
+        doors: Doors,
     ) -> None:
         self._config = config
         self._leave_s = leave_s
-        self._max_connections = max_connections
+        self._doors = doors
         self._cluster = config.cluster
         self._network = network
         self._clock = clock
         self._disk = disk
         self._directory = directory
         self._fail = fail
-        self._tls = _tls_files(config.cluster)
+        self._tls = _tls_settings(config.cluster)
+        self._certificates: Certificates | None = None
         self._identity = _identity(config, needed=self._tls is None)
         self._etcd: EtcdMember | None = None
         self._store_url = config.cluster.store
-        self._listener: Listener | None = None
-        self._connections: Connections | None = None
+        self._reception: Reception | None = None
         self._peers: Peers | None = None
         self.node: ClusterNode | None = None
         self._keeping_ids: asyncio.Task[None] | None = None
-        self._context: Context | None = None
+        self._engine: Engine | None = None
 
-    @property
-    def address(self) -> Address:
-        """Where other brokers are told to connect."""
-        assert self._listener is not None
-        return self._config.listeners.advertised_internal or Address(*self._listener.address)
+    def load_certificates(self) -> Certificates | None:
+        """What brokers show each other; None if they go by a secret alone. Raises `WrongSettings`."""
+        if self._tls is not None:
+            self._certificates = Certificates(self._tls, self._clock)
+        return self._certificates
+
+    def sealing_key(self) -> "Secret | None":
+        """Made of the cluster's secret, if there is one."""
+        from penstock.security.sealing import derive_key
+        from penstock.security.secret import Secret
+
+        if self._identity is None:
+            return None
+        return derive_key(Secret(self._identity.store_key), "sealing 1")
+
+    def make_reception(self, engine: Engine) -> Reception:
+        """Who lets other brokers in."""
+        self._engine = engine
+        self._reception = Reception(engine, self._clock, self._identity, self._members)
+        return self._reception
+
+    def _members(self) -> Iterable[int]:
+        return self.node.image.members if self.node is not None else ()
 
     async def open_store(self) -> MetadataStore:
         """The cluster's metadata, with an etcd member of our own beside it if that is wanted. Raises StartupError."""
@@ -110,7 +133,7 @@ class ClusterMember:
             raise
 
     async def join(
-        self, engine: Engine, store: MetadataStore, context: Context, listen: Callable[[], Awaitable[Address]]
+        self, engine: Engine, store: MetadataStore, context: Context, listen: Callable[[], Awaitable[Served]]
     ) -> None:
         """Recover, listen for the other brokers and for clients, and join the cluster. Raises StartupError.
 
@@ -119,9 +142,9 @@ class ClusterMember:
         """
         config, cluster = self._config, self._cluster
         context.file_defaults = dict(engine.topic_defaults)
-        await self._listen(context)
+        await self._doors.open(Stage.BROKERS)
         randomness = random.SystemRandom()
-        internal = self.address
+        internal = self._doors.advertised()["internal"]
         self._peers = peers = Peers(
             self._network,
             self._clock,
@@ -129,7 +152,7 @@ class ClusterMember:
             lambda broker_id: node.image.reachable().get(broker_id),
             lambda: node.membership.incarnation,
             identity=self._identity,
-            tls=self._tls.make_client_context() if self._tls is not None else None,
+            tls=self._certificates,
         )
         self.node = node = ClusterNode(
             engine=engine,
@@ -161,12 +184,13 @@ class ClusterMember:
             ),
         )
         engine.transactions.other_brokers = BrokerCalls(peers.to, node.is_gone)
+        engine.forwarding.other_brokers = ForwardedCalls(peers.to_publish)
+        engine.elsewhere.other_brokers = AskedReads(peers.to_read)
         context.image = node.image
         context.operations = node.operations
         context.is_isolated = lambda: node.is_isolated
         context.broker_lost = node.look_after
         context.refusals = self.refusals
-        self._context = context
         await node.start(listen)
         self._keeping_ids = asyncio.get_running_loop().create_task(_keep_ids(engine.producer_ids), name="keep ids")
 
@@ -175,42 +199,21 @@ class ClusterMember:
         if not await self.node.is_admitted(_ADMITTED_S):
             log_.warning("not admitted by a controller yet; goes on waiting", waited_s=_ADMITTED_S)
 
-    async def _listen(self, context: Context) -> None:
-        context.identity = self._identity
-
-        def make_session(connection: Connection) -> KafkaSession:
-            return KafkaSession(context, connection, self._clock, internal=True)
-
-        limits = Limits(frame_bytes=self._config.limits.max_request_bytes, connections=self._max_connections)
-        loop = asyncio.get_running_loop()
-        self._connections = Connections(limits, context.stats, self._clock, make_session, loop.call_soon)
-        host, port = self._config.listeners.internal
-        tls = self._tls.make_server_context() if self._tls is not None else None
-        try:
-            self._listener = await self._network.listen(host, port, self._connections.accept, tls=tls)
-        except OSError as error:
-            raise cannot_listen("internal", host, port, error) from error
-
     def not_ready(self) -> list[str]:
         """That no other broker takes this one for one of the cluster, and that it can serve nothing."""
-        if self.node is None or self._peers is None or self._context is None:
+        if self.node is None or self._peers is None or self._engine is None:
             return []
         is_admitted = self.node.image.is_live(self._config.node.id)
-        return list(loneliness(self._peers.words(), self._context.engine, is_admitted=is_admitted))
+        return list(loneliness(self._peers.words(), self._engine, is_admitted=is_admitted))
 
     def refusals(self) -> list[str]:
         """Brokers that are not taken for ones of the cluster, here or by others."""
-        if self.node is None or self._peers is None or self._context is None:
+        if self.node is None or self._peers is None or self._reception is None:
             return []
         image, since = self.node.image, self._clock.monotonic() - _TOLD_FOR_S
-        logins = self._context.refused_logins
+        logins = self._reception.refused
         refused = [each for each in sorted(image.members) if logins.get(broker_name(each), since) > since]
         return list(cluster_troubles(self._config.node.id, image, self._peers.words(), refused))
-
-    def sweep(self) -> None:
-        """Part with peers that are too slow."""
-        if self._connections is not None:
-            self._connections.sweep()
 
     def gauges(self, engine: Engine) -> dict[str, float]:
         """What is true of the cluster now, as far as this broker knows."""
@@ -227,14 +230,11 @@ class ClusterMember:
     async def stop(self, *, cleanly: bool) -> None:
         if self._keeping_ids is not None:
             self._keeping_ids.cancel()
-        if self._listener is not None:
-            await self._listener.close()
+        await self._doors.close(Stage.BROKERS)
         if self.node is not None:
             await (self.node.stop() if cleanly else self.node.abandon())
         if self._peers is not None:
             self._peers.close()
-        if self._connections is not None:
-            self._connections.close_all()
 
     async def close(self) -> None:
         """Let go of etcd, when nobody here needs the store any more."""
@@ -242,10 +242,11 @@ class ClusterMember:
             await self._etcd.close()
 
 
-def _tls_files(cluster: Cluster) -> TlsFiles | None:
+def _tls_settings(cluster: Cluster) -> TlsSettings | None:
     if cluster.tls_cert is None or cluster.tls_key is None or cluster.tls_ca is None:
         return None
-    return TlsFiles(str(cluster.tls_cert), str(cluster.tls_key), str(cluster.tls_ca))
+    shown = KeyPair(str(cluster.tls_cert), str(cluster.tls_key))
+    return TlsSettings(shown, authority=str(cluster.tls_ca), client_auth=ClientAuth.REQUIRE)
 
 
 async def _keep_ids(producer_ids: ProducerIds) -> None:

@@ -6,10 +6,12 @@ rest of the start takes.
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, cast
+
+from penstock.server.doors.table import KINDS, Opens
 
 MIB = 1024 * 1024
 EMBEDDED_STORE = "embedded"
@@ -36,9 +38,15 @@ class Address(NamedTuple):
             return False  # a name can point anywhere, tomorrow even elsewhere than today
 
 
-DEFAULT_KAFKA = Address("127.0.0.1", 9092)
-DEFAULT_HTTP = Address("127.0.0.1", 8080)
-DEFAULT_INTERNAL = Address("127.0.0.1", 9094)
+def standard_address(protocol: str) -> Address:
+    """Where a start that does not say listens: on this machine only."""
+    return Address("127.0.0.1", KINDS[protocol].port)
+
+
+DEFAULT_KAFKA = standard_address("kafka")
+DEFAULT_HTTP = standard_address("http")
+DEFAULT_INTERNAL = standard_address("internal")
+ADVERTISED = "advertised_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +56,106 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class ListenerTls:
+    """What a listener shows, and whom it trusts; see `net.certificates.TlsSettings`.
+
+    Attributes:
+        names: rules from the name in a client's certificate to a user's (`security.certificate_rules`).
+    """
+
+    certificate: Path
+    key: Path
+    password_file: Path | None = None
+    authority: Path | None = None
+    revoked: Path | None = None
+    client_auth: str = "none"
+    names: str = "DEFAULT"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One place where a broker listens.
+
+    Attributes:
+        name: that of its protocol for those with a short form (`listeners.kafka`, `--kafka`).
+        advertised: the address peers are told, when it is not the one bound.
+        auth: by what peers may prove who they are; nobody is asked if there is nothing.
+        tls: None in plain.
+    """
+
+    name: str
+    protocol: str
+    address: Address
+    advertised: Address | None = None
+    auth: tuple[str, ...] = ()
+    tls: ListenerTls | None = None
+
+    def __str__(self) -> str:
+        told = f" (advertised {self.advertised})" if self.advertised is not None else ""
+        return f"{self.name}={self.protocol}://{self.address}{told}"
+
+    @property
+    def key(self) -> str:
+        """What it is called in errors."""
+        return f"listeners.{self.name}" if self.name in KINDS else f"listener {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Listeners:
+    """Those that every broker has, or every one of a cluster, and `more`.
+
+    Attributes:
+        is_named: whether anybody has named one, if only by what it is anyway.
+        auth, tls: see `Listener`, of those that every broker has, by name.
+    """
+
     kafka: Address = DEFAULT_KAFKA
     http: Address = DEFAULT_HTTP
     advertised_kafka: Address | None = None  # what Metadata answers; the bound address when not given
     internal: Address = DEFAULT_INTERNAL
     advertised_internal: Address | None = None
+    advertised_http: Address | None = None
+    more: tuple[Listener, ...] = ()
+    is_named: bool = False
+    auth: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    tls: Mapping[str, ListenerTls] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def is_standard(self) -> bool:
+        """Whether it is left to the broker where to listen: at the standard port of each protocol."""
+        return self == Listeners()
+
+    def short_form(self, form: str) -> Address | None:
+        """The value of `listeners.FORM`: where a listener with a protocol's name listens, or what peers are told."""
+        if form in Listeners.__dataclass_fields__:
+            return cast(Address | None, getattr(self, form))
+        name = form.removeprefix(ADVERTISED)
+        found = next((each for each in self.more if each.name == name), None)
+        if found is None:
+            return None
+        return found.address if form == name else found.advertised
+
+    def listed(self, *, in_cluster: bool) -> tuple[Listener, ...]:
+        """All that a broker opens, in the order in which it tells of them."""
+        found = [
+            Listener("kafka", "kafka", self.kafka, self.advertised_kafka),
+            Listener("http", "http", self.http, self.advertised_http),
+            *self.more,
+        ]
+        if self.is_standard:
+            unnamed = [name for name, kind in KINDS.items() if kind.opens is Opens.IF_NAMED]
+            found += [Listener(name, name, standard_address(name)) for name in unnamed]
+        found.append(Listener("internal", "internal", self.internal, self.advertised_internal))
+        found = [
+            replace(each, auth=self.auth.get(each.name, each.auth), tls=self.tls.get(each.name, each.tls))
+            for each in found
+        ]
+        return tuple(each for each in found if in_cluster or KINDS[each.protocol].opens is not Opens.IN_CLUSTER)
+
+    @property
+    def ask(self) -> bool:
+        """Whether peers of any of them have to say who they are, besides brokers."""
+        return any(each.auth for each in self.listed(in_cluster=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +180,16 @@ class Cluster:
     preferred_leader_s: int = 60
     accept_older_store: bool = False
     accept_new_secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Who may do what."""
+
+    mode: str = ""
+    super_users: tuple[str, ...] = ()
+    admin_password_file: Path | None = None
+    seal_key_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,5 +261,16 @@ class Config:
     groups: Groups = field(default_factory=Groups)
     transactions: Transactions = field(default_factory=Transactions)
     cluster: Cluster = field(default_factory=Cluster)
+    security: Security = field(default_factory=Security)
     logging: Logging = field(default_factory=Logging)
     ignored_env: tuple[str, ...] = ()  # PENSTOCK_ names that are no setting and resemble none
+
+    @property
+    def security_mode(self) -> str:
+        """As it was set; else `closed` if any listener asks who somebody is, and `open` if none does."""
+        return self.security.mode or ("closed" if self.listeners.ask else "open")
+
+    @property
+    def has_guard(self) -> bool:
+        """Whether there are users and rules."""
+        return self.security_mode != "open" or self.listeners.ask

@@ -45,7 +45,7 @@ def read_file(path: Path, env: Mapping[str, str], problems: list[ConfigError] | 
         raise ConfigError(f"config file {path} cannot be read: {error.strerror}; choose another --config") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"config file {path} is not UTF-8 text (byte {error.start})") from None
-    tree = _read_yaml(text, source)
+    tree = read_yaml(text, source)
     if tree is None:
         return {}
     if not isinstance(tree, Mapping):
@@ -66,7 +66,8 @@ def read_file(path: Path, env: Mapping[str, str], problems: list[ConfigError] | 
     return given
 
 
-def _read_yaml(text: str, source: str) -> object:
+def read_yaml(text: str, source: str) -> object:
+    """Raises `ConfigError`, which names the source."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -96,6 +97,8 @@ def _substitute(value: object, env: Mapping[str, str], key: str, source: str) ->
     """
     if isinstance(value, list):
         return [_substitute(item, env, key, source) for item in value]
+    if isinstance(value, Mapping):  # in a list; others are flattened by now
+        return {name: _substitute(item, env, key, source) for name, item in value.items()}
     if not isinstance(value, str):
         return value
 
@@ -115,7 +118,7 @@ def _substitute(value: object, env: Mapping[str, str], key: str, source: str) ->
 
 
 def read_map(key: str, given: Given) -> dict[str, Given]:
-    tree = _read_yaml(str(given.value), given.source)
+    tree = read_yaml(str(given.value), given.source)
     if not isinstance(tree, Mapping):
         raise ConfigError(
             f"{key} = {show(given.value)} (from {given.source}) is not allowed: expected a map as JSON "

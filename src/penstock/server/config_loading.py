@@ -17,24 +17,37 @@ from penstock.server.config import (
     EMBEDDED_STORE,
     ENV_SECRET,
     WILDCARDS,
+    Address,
     Cluster,
     Config,
     Defaults,
     Groups,
     Limits,
-    Listeners,
+    Listener,
     Logging,
     Node,
+    Security,
     Storage,
     Topics,
     Transactions,
 )
 from penstock.server.config_layers import ConfigError, Given, read_file, read_map, show
-from penstock.server.config_table import PARTITIONS_KEY, SETTINGS, TOPIC_PREFIX, Setting
+from penstock.server.config_listeners import WrongListener, build_listeners
+from penstock.server.config_table import (
+    LISTENERS_KEY,
+    PARTITIONS_KEY,
+    SETTINGS,
+    SHORT_PREFIX,
+    TOPIC_PREFIX,
+    Setting,
+)
+from penstock.server.doors.table import KINDS
 
 ENV_PREFIX = "PENSTOCK_"
 ENV_CONFIG_FILE = "PENSTOCK_CONFIG"
 DEFAULT_SOURCE = "default"
+_SAID_AS_THEY_ARE = frozenset({"plain", "basic", "key"})
+"""Ways to log in by which a secret itself goes over the wire."""
 
 # The client side of the command reads these; a broker started from the same shell must not stumble over them.
 _CLIENT_ENV = frozenset({"PENSTOCK_SERVER", "PENSTOCK_CONTEXT", "PENSTOCK_API_KEY", ENV_CONFIG_FILE, ENV_SECRET})
@@ -94,8 +107,11 @@ def explain(
     given, ignored = _gather(file, env, flags)
     config = _check_exposure(_build(given, ignored))
     found = []
+    listed = _build({LISTENERS_KEY: given[LISTENERS_KEY]}, ()) if LISTENERS_KEY in given else Config()
     for setting in SETTINGS:
         source = given[setting.key].source if setting.key in given else DEFAULT_SOURCE
+        if setting.key.startswith(SHORT_PREFIX) and _value_of(listed, setting.key) != _value_of(Config(), setting.key):
+            source = given[LISTENERS_KEY].source
         found.append(Effective(setting.key, _value_of(config, setting.key), source, setting.purpose))
     for name, value in sorted(config.defaults.topic.items()):
         key = TOPIC_PREFIX + name
@@ -151,6 +167,10 @@ def _gather(
 def _value_of(config: Config, key: str) -> object:
     if key == PARTITIONS_KEY:
         return config.defaults.partitions
+    if key == LISTENERS_KEY:
+        return ", ".join(map(str, config.listeners.more)) or None
+    if key.startswith(SHORT_PREFIX):
+        return config.listeners.short_form(key.removeprefix(SHORT_PREFIX))
     value: object = config
     for name in key.split("."):
         value = getattr(value, name)
@@ -172,12 +192,16 @@ def _build(given: Mapping[str, Given], ignored_env: tuple[str, ...]) -> Config:
     def group(prefix: str) -> dict[str, object]:
         return {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
 
-    top = {key: value for key, value in values.items() if "." not in key}
+    top = {key: value for key, value in values.items() if "." not in key and key != LISTENERS_KEY}
     partitions = cast(int, values.get(PARTITIONS_KEY, Defaults.__dataclass_fields__["partitions"].default))
     return Config(
         **top,  # type: ignore[arg-type]  # each value came out of its own parser
         node=Node(**group("node.")),  # type: ignore[arg-type]
-        listeners=Listeners(**group("listeners.")),  # type: ignore[arg-type]
+        listeners=build_listeners(
+            cast(tuple[Listener, ...], values.get(LISTENERS_KEY, ())),
+            cast(Mapping[str, Address], group(SHORT_PREFIX)),
+            {key: given[key].source for key in values if key == LISTENERS_KEY or key.startswith(SHORT_PREFIX)},
+        ),
         topics=Topics(**group("topics.")),  # type: ignore[arg-type]
         defaults=Defaults(topic=MappingProxyType(topic), partitions=partitions),
         limits=Limits(**group("limits.")),  # type: ignore[arg-type]
@@ -185,6 +209,7 @@ def _build(given: Mapping[str, Given], ignored_env: tuple[str, ...]) -> Config:
         groups=Groups(**group("groups.")),  # type: ignore[arg-type]
         transactions=Transactions(**group("transactions.")),  # type: ignore[arg-type]
         cluster=Cluster(**group("cluster.")),  # type: ignore[arg-type]
+        security=Security(**group("security.")),  # type: ignore[arg-type]
         logging=Logging(**group("logging.")),  # type: ignore[arg-type]
         ignored_env=ignored_env,
     )
@@ -193,6 +218,8 @@ def _build(given: Mapping[str, Given], ignored_env: tuple[str, ...]) -> Config:
 def _parse(setting: Setting, value: object, source: str) -> object:
     try:
         return setting.parse(value)
+    except WrongListener as error:
+        raise ConfigError(f"{setting.key} (from {source}): {error}") from None
     except ValueError:
         raise ConfigError(
             f"{setting.key} = {show(value)} (from {source}) is not allowed: expected {setting.allowed}"
@@ -243,25 +270,49 @@ def _hint(key: str) -> str:
 
 def _check_exposure(config: Config) -> Config:
     """A door without a lock is for this machine only, unless somebody said otherwise."""
-    for name, address in (("kafka", config.listeners.kafka), ("http", config.listeners.http)):
-        if not address.is_loopback and not config.insecure:
+    listed = config.listeners.listed(in_cluster=bool(config.cluster.store))
+    for listener in listed:
+        is_safe = KINDS[listener.protocol].is_guarded or (listener.tls is not None and listener.auth)
+        if not (is_safe or listener.address.is_loopback or config.insecure):
+            raise ConfigError(_tell_exposed(listener))
+    for listener in listed:
+        said = [word for word in listener.auth if word in _SAID_AS_THEY_ARE]
+        if said and listener.tls is None and not listener.address.is_loopback:
             raise ConfigError(
-                f"listeners.{name} = {address} reaches beyond this machine and has no authentication. Either "
-                f"bind it to loopback (--{name} 127.0.0.1:{address.port}), or accept that whoever connects "
-                f"reads and writes everything (--insecure, {ENV_PREFIX}INSECURE=true or insecure: true)"
+                f"{listener.key} = {listener.address} has auth {said[0]}, by which passwords could be read on the way: "
+                f"{'use scram there, give it tls' if said[0] == 'plain' else 'give it tls'}, "
+                "or bind it to loopback"
             )
-    kafka = config.listeners.kafka
-    if kafka.host in WILDCARDS and config.listeners.advertised_kafka is None:
-        raise ConfigError(
-            f"listeners.kafka = {kafka} is a wildcard, which clients cannot connect to: say which address "
-            f"they should use with listeners.advertised_kafka (flag --advertise HOST:PORT)"
-        )
+        if KINDS[listener.protocol].is_told and listener.address.host in WILDCARDS and listener.advertised is None:
+            raise ConfigError(_tell_wildcard(listener))
     return _check_cluster(config)
+
+
+def _tell_exposed(listener: Listener) -> str:
+    address = listener.address
+    loopback = f"--{listener.name} 127.0.0.1:{address.port}"
+    if listener.name not in KINDS:
+        loopback = f"its address: 127.0.0.1:{address.port}"
+    lacks = "TLS: what is said there can be read and changed on the way" if listener.auth else "authentication"
+    return (
+        f"{listener.key} = {address} reaches beyond this machine and has no {lacks}. Either "
+        f"bind it to loopback ({loopback}), or accept that whoever connects "
+        f"reads and writes everything (--insecure, {ENV_PREFIX}INSECURE=true or insecure: true)"
+    )
+
+
+def _tell_wildcard(listener: Listener) -> str:
+    setting = f"listeners.advertised_{listener.name}" if listener.name in KINDS else "its key advertised"
+    flag = " (flag --advertise HOST:PORT)" if listener.name == "kafka" else ""
+    return (
+        f"{listener.key} = {listener.address} is a wildcard, which {KINDS[listener.protocol].peers} cannot connect to: "
+        f"say which address they should use with {setting}{flag}"
+    )
 
 
 def _check_cluster(config: Config) -> Config:
     """What belongs together."""
-    cluster, internal = config.cluster, config.listeners.internal
+    cluster = config.cluster
     if (cluster.store == EMBEDDED_STORE) != bool(cluster.members):
         raise ConfigError(
             f"cluster.store = {cluster.store or 'none'} and cluster.members = {','.join(cluster.members) or 'none'} do "
@@ -271,11 +322,6 @@ def _check_cluster(config: Config) -> Config:
         given = [name for name in names if getattr(cluster, name) is not None]
         if given and len(given) < len(names):
             raise ConfigError(f"cluster.{given[0]} needs {' and '.join(f'cluster.{name}' for name in names)} too")
-    if cluster.store and internal.host in WILDCARDS and config.listeners.advertised_internal is None:
-        raise ConfigError(
-            f"listeners.internal = {internal} is a wildcard, which brokers cannot connect to: say which address they "
-            "should use with listeners.advertised_internal"
-        )
     return config
 
 

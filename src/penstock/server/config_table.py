@@ -5,10 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.server.config import EMBEDDED_STORE, ENV_SECRET, MIB, WILDCARDS, Address
+from penstock.server.config import ADVERTISED, EMBEDDED_STORE, ENV_SECRET, MIB
+from penstock.server.config_listeners import EXPECTED, parse_address, parse_advertised, parse_listeners
+from penstock.server.doors.table import KINDS, Kind
 
 TOPIC_PREFIX = "defaults.topic."
 PARTITIONS_KEY = "defaults.topic.partitions"
+LISTENERS_KEY = "listeners"
+SHORT_PREFIX = "listeners."
 
 
 class Setting(NamedTuple):
@@ -80,54 +84,32 @@ def _one_of(*choices: str) -> Callable[[object], str]:
     return parse
 
 
-def parse_address(value: object, *, lowest_port: int = 0) -> Address:
-    """Read `host:port` or `[v6]:port`.
-
-    Raises:
-        ValueError: The text is neither.
-    """
-    if not isinstance(value, str):
-        raise ValueError("not text")
-    host, colon, port_text = value.strip().rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    host = host[1:-1] if bracketed else host
-    if not colon or not host or (":" in host) != bracketed or re.search(r"[\s/\[\]@]", host):
-        raise ValueError("not host:port")
-    if not re.fullmatch(r"[0-9]{1,5}", port_text) or not lowest_port <= int(port_text) <= 65535:
-        raise ValueError("port out of range")
-    return Address(host, int(port_text))
-
-
-def _parse_advertised(value: object) -> Address:
-    address = parse_address(value, lowest_port=1)
-    if address.host in WILDCARDS:
-        raise ValueError("clients cannot connect to a wildcard")
-    return address
-
-
 _INT32 = (1 << 31) - 1
 _MILLISECONDS = "a whole number of milliseconds"
 _ADDRESS = "host:port, such as 127.0.0.1:9092 or [::1]:9092 (port 0: any free one)"
 
+
+def _short_forms(kind: Kind) -> list[Setting]:
+    """The settings of the listener that has a protocol's name."""
+    address = Setting(SHORT_PREFIX + kind.name, parse_address, _ADDRESS, kind.purpose)
+    if not kind.is_told:
+        return [address]
+    told = Setting(
+        f"{SHORT_PREFIX}{ADVERTISED}{kind.name}",
+        parse_advertised,
+        f"host:port that {kind.peers} can reach, no wildcard, port 1 to 65535",
+        f"the address {'other ' if kind.peers == 'brokers' else ''}{kind.peers} are told to use, when it is not the "
+        "one bound",
+    )
+    return [address, told]
+
+
 SETTINGS: tuple[Setting, ...] = (
     Setting("data_dir", _parse_path, "a directory path", "where logs and metadata are kept"),
-    Setting("insecure", _parse_bool, "true or false", "allow listeners beyond loopback without authentication"),
+    Setting("insecure", _parse_bool, "true or false", "allow listeners beyond loopback without TLS and authentication"),
     Setting("node.id", _whole(0, 2**31 - 1), "a whole number from 0 to 2147483647", "this broker's id"),
-    Setting("listeners.kafka", parse_address, _ADDRESS, "where Kafka clients connect"),
-    Setting("listeners.http", parse_address, _ADDRESS, "where health and metrics are served"),
-    Setting(
-        "listeners.advertised_kafka",
-        _parse_advertised,
-        "host:port that clients can reach, no wildcard, port 1 to 65535",
-        "the address clients are told to use, when it is not the one bound",
-    ),
-    Setting("listeners.internal", parse_address, _ADDRESS, "where the other brokers of a cluster connect"),
-    Setting(
-        "listeners.advertised_internal",
-        _parse_advertised,
-        "host:port that brokers can reach, no wildcard, port 1 to 65535",
-        "the address other brokers are told to use, when it is not the one bound",
-    ),
+    Setting(LISTENERS_KEY, parse_listeners, EXPECTED, "listeners beside those below, or in their place"),
+    *(setting for kind in KINDS.values() for setting in _short_forms(kind)),
     Setting("node.rack", _parse_text, "a name", "this broker's rack or zone; replicas go to different ones"),
     Setting(
         "cluster.store",
@@ -162,7 +144,7 @@ SETTINGS: tuple[Setting, ...] = (
         "the CA certificates that other brokers' certificates must come from",
     ),
     Setting("cluster.tls_cert", _parse_path, "a file path", "this broker's certificate for other brokers"),
-    Setting("cluster.tls_key", _parse_path, "a file path", "its private key"),
+    Setting("cluster.tls_key", _parse_path, "a file path", "its private key, readable by nobody else"),
     Setting(
         "cluster.replication",
         _whole(1, 100),
@@ -198,6 +180,32 @@ SETTINGS: tuple[Setting, ...] = (
         _parse_bool,
         "true or false",
         "make this broker's secret the cluster's; works only while no broker with the old one runs",
+    ),
+    Setting(
+        "security.mode",
+        _one_of("open", "watch", "closed"),
+        "one of open, watch, closed",
+        "whether rules decide who may do what; watch lets everything pass, and counts what closed would refuse. Not "
+        "set: closed if a listener has auth, else open",
+    ),
+    Setting(
+        "security.super_users",
+        _parse_list,
+        "principals separated by commas, such as User:root",
+        "users who may do everything, whatever the rules say",
+    ),
+    Setting(
+        "security.admin_password_file",
+        _parse_path,
+        "a file path",
+        "holds the password of user admin, who is made when there are no users yet; without it one is made and shown",
+    ),
+    Setting(
+        "security.seal_key_file",
+        _parse_path,
+        "a file path",
+        "holds the key for secrets in the metadata store, where there is no cluster secret; a broker on its own makes "
+        "it if it is not there",
     ),
     Setting("topics.auto_create", _parse_bool, "true or false", "create a topic when a client first asks for it"),
     Setting(

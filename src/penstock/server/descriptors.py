@@ -3,8 +3,7 @@
 import resource
 from dataclasses import dataclass
 
-from penstock.server.http import MAX_CONNECTIONS as HTTP_CONNECTIONS
-
+HTTP_CONNECTIONS = 512
 _SEGMENT_FILES = 4096
 _BROKER_CONNECTIONS = 10_000
 _NO_LIMIT = 1 << 30

@@ -7,6 +7,7 @@ one more. What they say is for people: it names the thing, and the error that sa
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.engine.engine import Engine
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 HEALTHY, DEGRADED, UNHEALTHY = "healthy", "degraded", "unhealthy"
 NAMED = 10
 """So many partitions are named with each kind of trouble; of the others the number is told."""
+CERTIFICATE_LEFT_MS = 24 * 3600 * 1000
+"""A certificate that ends sooner is trouble: who renews them by machine has failed to by then."""
 Reasons = Callable[[], Iterable[str]]
 
 
@@ -36,17 +39,31 @@ class Health:
     def not_ready(self) -> list[str]:
         return [reason for each in self.closed for reason in each()]
 
-    def told(self) -> tuple[str, list[str]]:
+    def verdict(self) -> tuple[str, list[str]]:
         """The status, and all reasons why it is not healthy."""
         closed = self.not_ready()
         reasons = closed + [reason for each in self.troubled for reason in each()]
         return (UNHEALTHY if closed else DEGRADED if reasons else HEALTHY), reasons
 
 
+def certificate_troubles(ends_ms: Mapping[str, int], now_ms: int) -> Iterator[str]:
+    """Certificates that have ended, or do so within a day.
+
+    Args:
+        ends_ms: when what is in each file ends, by path.
+    """
+    for path, end_ms in sorted(ends_ms.items()):
+        if end_ms - now_ms > CERTIFICATE_LEFT_MS:
+            continue
+        verb = "has ended" if end_ms <= now_ms else "ends"
+        end = datetime.fromtimestamp(end_ms / 1000, UTC)
+        yield f"certificate {path} {verb} at {end:%Y-%m-%d %H:%M} UTC: renew it"
+
+
 def partition_troubles(engine: Engine) -> Iterator[str]:
     """Partitions that cannot be used here, that nobody leads, or whose upkeep cannot be done."""
     offline, unled, untended = [], [], []
-    for partition in (partition for topic in engine.topics for partition in topic.partitions):
+    for partition in engine.topics.all_partitions():
         if partition.offline is not None:
             why = "; ".join(filter(None, (str(partition.offline), partition.offline.help)))
             offline.append(f"{partition.name} is offline: {why}")
@@ -65,8 +82,8 @@ def _upkeep_error(partition: Partition) -> OSError | None:
 
 
 def coordinator_troubles(engine: Engine) -> Iterator[str]:
-    """Internal topics that were needed and could not be made: groups or transactions cannot be used."""
-    for shards in (engine.groups.shards, engine.transactions.shards):
+    """Internal topics that were needed and could not be made: their coordinators cannot be used."""
+    for shards in engine.coordinators:
         if shards.refusal is not None:
             yield f"{shards.topic} cannot be made: {shards.refusal}"
 

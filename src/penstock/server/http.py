@@ -11,7 +11,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 from starlette.applications import Starlette
@@ -23,15 +23,20 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from penstock import __version__
-from penstock.errors import StartupError
+from penstock.errors import Code, StartupError
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import Stats
 from penstock.server import front_page
+from penstock.server.descriptors import HTTP_CONNECTIONS
 from penstock.server.front_page import Whereabouts
 from penstock.server.health import Health
+from penstock.server.http_login import Admission, HttpLogin
 from penstock.server.listening import cannot_listen
 
-MAX_CONNECTIONS = 512
+if TYPE_CHECKING:
+    import ssl
+
+MAX_CONNECTIONS = HTTP_CONNECTIONS
 MAX_PIPELINED = 32  # requests of one connection that wait for the answer to an earlier one
 REQUEST_DEADLINE_S = 30.0  # from its first byte, or the connection's start, to its last
 MAX_HEAD_BYTES = 64 * 1024
@@ -52,6 +57,7 @@ def create_app(
     scrape: Callable[[str], tuple[bytes, str]],
     whereabouts: Callable[[], Whereabouts],
     stats: Stats,
+    login: HttpLogin | None = None,
 ) -> ASGIApp:
     """Build the app that answers health and metrics.
 
@@ -61,6 +67,7 @@ def create_app(
         scrape: the metrics for an Accept header: body and content type (`Exposition.render`).
         whereabouts: what the front page tells of the broker.
         stats: where requests are counted.
+        login: who may see more than that the broker lives and is ready; everybody if there is none.
     """
 
     async def live(request: Request) -> Response:
@@ -72,11 +79,15 @@ def create_app(
         return JSONResponse(body, 503 if reasons else 200, headers=_NO_STORE)
 
     async def whole(request: Request) -> Response:
-        status, reasons = health.told()
+        if (refused := await _refusal(request, login)) is not None:
+            return refused
+        status, reasons = health.verdict()
         body = {**summary(), "status": status, "reasons": reasons, "version": __version__}
         return JSONResponse(body, headers=_NO_STORE)
 
     async def metrics(request: Request) -> Response:
+        if (refused := await _refusal(request, login)) is not None:
+            return refused
         body, content_type = scrape(request.headers.get("accept", ""))
         return Response(body, headers={"content-type": content_type})
 
@@ -98,6 +109,21 @@ def create_app(
         exception_handlers={404: missing},
     )
     return _Counted(app, stats)
+
+
+async def _refusal(request: Request, login: HttpLogin | None) -> Response | None:
+    """What is answered in place of what was asked for; None if it may be seen."""
+    if login is None:
+        return None
+    host = request.client.host if request.client is not None else ""
+    admission = await login.admit(host, request.headers.get("authorization", ""))
+    if admission is Admission.ALLOWED:
+        return None
+    if admission is Admission.REFUSED:
+        body = {"error": "to see this takes the right to describe the cluster", "code": Code.NOT_AUTHORISED}
+        return JSONResponse(body, 403, headers=_NO_STORE)
+    body = {"error": "authentication failed", "code": Code.NOT_AUTHENTICATED}
+    return JSONResponse(body, 401, headers=_NO_STORE | login.challenge)
 
 
 class _Counted:
@@ -227,16 +253,28 @@ class _Server(uvicorn.Server):
 
 
 class HttpDoor:
-    """Serves an app on one address between `start` and `stop`.
+    """Serves an app on one address between `open` and `close`.
 
     Args:
         host: A name or address.
-        port: 0 lets the system choose; `address` tells which after `start`.
+        port: 0 lets the system choose; `address` tells which after `open`.
         app: The ASGI app.
         max_connections: Held at once.
+        name: of the listener.
+        tls: None in plain.
     """
 
-    def __init__(self, host: str, port: int, app: ASGIApp, max_connections: int = MAX_CONNECTIONS) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        app: ASGIApp,
+        max_connections: int = MAX_CONNECTIONS,
+        name: str = "http",
+        tls: "ssl.SSLContext | None" = None,
+    ) -> None:
+        self._tls = tls
+        self._name = name
         self.address: tuple[str, int] = (host, port)
         self._app = app
         self._max_connections = max_connections
@@ -247,7 +285,7 @@ class HttpDoor:
     def accepting(self) -> bool:
         return self._server is not None and self._server.started and not self._server.should_exit
 
-    async def start(self) -> None:
+    async def open(self) -> None:
         """Bind and accept.
 
         Raises:
@@ -270,6 +308,8 @@ class HttpDoor:
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=STOP_GRACE_S,
         )
+        config.load()
+        config.ssl = self._tls  # which it would make of files, and never renew
         self._server = server = _Server(config, self._max_connections)
         self._task = asyncio.create_task(server.serve(sockets=[sock]), name="http-door")
         self._task.add_done_callback(self._ended)
@@ -278,10 +318,10 @@ class HttpDoor:
         accepting.cancel()
         if self._task.done():
             sock.close()
-            raise StartupError(f"listeners.http = {host}:{port} did not start: {self._task.exception()}")
+            raise StartupError(f"listener {self._name} = {host}:{port} did not start: {self._task.exception()}")
 
-    async def stop(self) -> None:
-        """Stop accepting, let running answers finish for a second, close. Does nothing when not started."""
+    async def close(self) -> None:
+        """Stop accepting, let running answers finish for a second, close. Does nothing when not open."""
         if self._server is None or self._task is None:
             return
         self._server.should_exit = True
@@ -299,14 +339,14 @@ class HttpDoor:
             family, kind, protocol, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
             sock = socket.socket(family, kind, protocol)
         except OSError as error:
-            raise cannot_listen("http", host, port, error) from None
+            raise cannot_listen(self._name, host, port, error) from error
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(address)
             sock.setblocking(False)
         except OSError as error:
             sock.close()
-            raise cannot_listen("http", host, port, error) from None
+            raise cannot_listen(self._name, host, port, error) from error
         return sock
 
     def _ended(self, task: asyncio.Task[None]) -> None:

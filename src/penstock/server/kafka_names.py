@@ -1,21 +1,25 @@
 """The broker's own settings under the names Kafka's tools know, for DescribeConfigs."""
 
+from collections.abc import Mapping
+
 from penstock.protocols.kafka.handlers import BrokerSetting
 from penstock.server.config import Address, Config
 
 
-def describe(config: Config, kafka: Address, advertised: Address, connections: int) -> list[BrokerSetting]:
+def describe(config: Config, kafka: Mapping[str, tuple[Address, Address]], connections: int) -> list[BrokerSetting]:
     """What this broker runs with.
 
     Args:
-        kafka: the address it has bound.
-        advertised: the one clients are told.
+        kafka: of each listener for Kafka clients the address it has bound, and the one clients are told.
         connections: how many of clients it holds at once, as far as its descriptors allow what is set.
     """
     default = Config()
+    bound = _format_listeners({name: each[0] for name, each in kafka.items()})
+    advertised = _format_listeners({name: each[1] for name, each in kafka.items()})
+    standard = _format_listeners({"kafka": default.listeners.kafka})
     in_cluster = bool(config.cluster.store)
     rows: list[tuple[str, object, object, str, str]] = [
-        ("advertised.listeners", _listener(advertised), _listener(kafka), "list", "The address clients are told."),
+        ("advertised.listeners", advertised, bound, "list", "The address clients are told."),
         (
             "auto.create.topics.enable",
             config.topics.auto_create,
@@ -74,7 +78,7 @@ def describe(config: Config, kafka: Address, advertised: Address, connections: i
             "int",
             "The shortest session time-out a member of a classic group may ask for.",
         ),
-        ("listeners", _listener(kafka), _listener(default.listeners.kafka), "list", "Where Kafka clients connect."),
+        ("listeners", bound, standard, "list", "Where Kafka clients connect."),
         ("log.dirs", config.data_dir.absolute(), default.data_dir.absolute(), "string", "Where records are kept."),
         (
             "log.retention.check.interval.ms",
@@ -142,13 +146,16 @@ def describe(config: Config, kafka: Address, advertised: Address, connections: i
         ),
     ]
     return [
-        BrokerSetting(name, _format(value), kind, value == standard, documentation)
-        for name, value, standard, kind, documentation in rows
+        BrokerSetting(name, _format(value), kind, value == usual, documentation)
+        for name, value, usual, kind, documentation in rows
     ]
 
 
-def _listener(address: Address) -> str:
-    return f"PLAINTEXT://{address}"
+def _format_listeners(addresses: Mapping[str, Address]) -> str:
+    """As Kafka writes them: a listener that has no name of its own has that of its security protocol."""
+    return ",".join(
+        f"{'PLAINTEXT' if name == 'kafka' else name.upper()}://{address}" for name, address in addresses.items()
+    )
 
 
 def _format(value: object) -> str:

@@ -5,6 +5,7 @@ import errno
 from penstock import obstacles
 from penstock.errors import StartupError
 from penstock.server.config import Address
+from penstock.server.doors.table import KINDS
 
 
 def cannot_listen(listener: str, host: str, port: int, error: OSError) -> StartupError:
@@ -14,11 +15,13 @@ def cannot_listen(listener: str, host: str, port: int, error: OSError) -> Startu
     another process has is not.
 
     Args:
-        listener: its setting under `listeners`, which is its flag too.
+        listener: its name; that of a protocol is its setting under `listeners`, and its flag, too.
     """
     stop = "Stop what uses it, or choose" if error.errno == errno.EADDRINUSE else "Choose"
+    key, another = f"listeners.{listener}", f"--{listener} HOST:PORT"
+    if listener not in KINDS:
+        key, another = f"listener {listener}", "its address in the list listeners"
     text = (
-        f"listeners.{listener} = {Address(host, port)} cannot be used: {obstacles.tell_address(error)}. "
-        f"{stop} another one (--{listener} HOST:PORT)"
+        f"{key} = {Address(host, port)} cannot be used: {obstacles.tell_address(error)}. {stop} another one ({another})"
     )
     return obstacles.refusal(text, error)

@@ -5,6 +5,7 @@ or server.
 
 local_disk.py    the operating system's disk behind the disk port
 data_directory.py  lock, format version, partition owners, clean-shutdown mark
+attached_names.py  what logs are called that are attached to partitions
 kept_ends.py     how far logs are durable, kept apart from them
 checked_file.py  small files with a kind, a format version and a CRC, replaced atomically
 offline/         looking into a directory, checking and repairing it, without a broker

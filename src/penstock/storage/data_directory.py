@@ -6,6 +6,7 @@ clean-shutdown              present only between a clean stop and the next start
 meta/metadata.db            a broker's on its own: its metadata store
 cluster                     a cluster member's: which one (`cluster/member_file.py`)
 logs/{topic}/{partition}/   one log each, with `partition.meta` naming topic id and partition
+logs/{topic}~{kind}/{partition}/  the same of what is attached to the partition (`attached_names.py`)
 logs/~removed/              logs of deleted topics on their way out
 logs/~damaged/              damaged replicas, kept until their partition is in sync again
 """
@@ -22,6 +23,7 @@ from penstock import obstacles
 from penstock.errors import StartupError, WrongSettings
 from penstock.ports.disk import DirectoryLock, Disk
 from penstock.storage import checked_file
+from penstock.storage.attached_names import attached_id, split_name
 from penstock.storage.checked_file import DamagedFile
 
 FORMAT_VERSION = 1
@@ -253,11 +255,23 @@ class DataDirectory:
         self._disk.sync_dirs([f"{self.path}/logs", f"{self.path}/logs/{_REMOVED}"])
 
     def remove_owned(self, topic: str, topic_id: UUID) -> None:
-        """Take the partitions of this very topic out of sight; another one may have its name by now."""
-        self.remove_partitions(topic, topic_id, 0)
-        for owner, partition in self.set_aside_before():
-            if owner == topic_id:
-                self.drop_set_aside(topic_id, partition)
+        """Take the partitions of this very topic out of sight; another one may have its name by now.
+
+        With what is attached to them, of whichever kinds that is.
+        """
+        aside = self.set_aside_before()
+        for name in (topic, *self.attached_to(topic)):
+            split = split_name(name)
+            owned = attached_id(topic_id, split[1]) if split is not None else topic_id
+            self.remove_partitions(name, owned, 0)
+            for owner, partition in aside:
+                if owner == owned:
+                    self.drop_set_aside(owned, partition)
+
+    def attached_to(self, topic: str) -> list[str]:
+        """The names under which there is something that is, or was, attached to a topic of this name."""
+        names = self._disk.list_dir(f"{self.path}/logs")
+        return sorted(name for name in names if (split := split_name(name)) is not None and split[0] == topic)
 
     def remove_partitions(self, topic: str, topic_id: UUID, first: int) -> None:
         """Take a topic's partitions from `first` on out of sight; `empty_removed` deletes them."""
@@ -300,7 +314,9 @@ class DataDirectory:
             self._remove(path, name)
         else:
             self._disk.rename(path, f"{damaged}/{name}")
-        self._disk.sync_dirs([damaged, f"{self.path}/logs/{_REMOVED}", f"{self.path}/logs/{topic}"])
+        parent = f"{self.path}/logs/{topic}"
+        parents = [parent] if self._disk.is_dir(parent) else []  # nothing of the topic may ever have been here
+        self._disk.sync_dirs([damaged, f"{self.path}/logs/{_REMOVED}", *parents])
 
     def set_aside_before(self) -> set[tuple[UUID, int]]:
         """Topic id and partition of damaged replicas that are kept."""

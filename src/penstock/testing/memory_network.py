@@ -17,7 +17,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from penstock.ports.disk import File
-from penstock.ports.network import Receiver
+from penstock.ports.network import Receiver, TlsIdentity
 from penstock.testing.virtual_clock import Process
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class MemoryNetwork:
         return HostNetwork(self, host)
 
     async def listen(
-        self, host: str, port: int, accept: Callable[[], Receiver], *, tls: "ssl.SSLContext | None" = None
+        self, host: str, port: int, accept: Callable[[], Receiver], *, tls: "ssl.SSLContext | TlsIdentity | None" = None
     ) -> "MemoryListener":
         if tls is not None:
             raise ValueError("there is no TLS in memory")
@@ -181,7 +181,7 @@ class HostNetwork:
         self._host = host
 
     async def listen(
-        self, host: str, port: int, accept: Callable[[], Receiver], *, tls: "ssl.SSLContext | None" = None
+        self, host: str, port: int, accept: Callable[[], Receiver], *, tls: "ssl.SSLContext | TlsIdentity | None" = None
     ) -> "MemoryListener":
         """Listen on this host; `host` has to be its name."""
         if host != self._host:
@@ -189,7 +189,13 @@ class HostNetwork:
         return await self._network.listen(host, port, accept, tls=tls)
 
     async def connect(
-        self, host: str, port: int, receiver: Receiver, *, timeout_s: float, tls: "ssl.SSLContext | None" = None
+        self,
+        host: str,
+        port: int,
+        receiver: Receiver,
+        *,
+        timeout_s: float,
+        tls: "ssl.SSLContext | TlsIdentity | None" = None,
     ) -> "MemoryTransport":
         if tls is not None:
             raise ValueError("there is no TLS in memory")
@@ -379,6 +385,7 @@ class MemoryTransport(_End):
     """The transport port in memory: an end with a receiver."""
 
     certified = False
+    certificate = None
 
     def __init__(self, connection: _Connection, host: str, peer: str, receiver: Receiver | None) -> None:
         super().__init__(connection, host)

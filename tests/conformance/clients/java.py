@@ -83,6 +83,12 @@ class JavaClient(Client):
         answer = self.ask("produce", topic=topic, partition=partition, config=config, records=packed)
         return list(answer["offsets"])
 
+    def place(self, topic: str, keys: Sequence[bytes]) -> list[int]:
+        """Send a record with each key; returns the partitions that the client chose."""
+        records = [{"k": _text(key), "v": "", "h": [], "t": None} for key in keys]
+        answer = self.ask("produce", topic=topic, partition=None, config={"linger.ms": "5"}, records=records)
+        return list(answer["partitions"])
+
     def read(self, topic: str, partition: int, offset: int, count: int, *, reset: str = "none") -> list[Received]:
         answer = self.ask("read", topic=topic, partition=partition, offset=offset, count=count, reset=reset)
         received = [

@@ -108,13 +108,14 @@ public final class Judge {
     private void produce(JsonNode command, TopicPartition place, ObjectNode answer) throws Exception {
         Properties properties = common();
         command.get("config").fields().forEachRemaining(each -> properties.put(each.getKey(), each.getValue().asText()));
+        Integer partition = command.get("partition").isNull() ? null : place.partition(); // null: the client chooses
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         try (var producer =
                 new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer())) {
             for (JsonNode each : command.get("records")) {
                 Long timestamp = each.get("t").isNull() ? null : each.get("t").asLong();
                 var record = new ProducerRecord<>(
-                        place.topic(), place.partition(), timestamp, bytes(each.get("k")), bytes(each.get("v")));
+                        place.topic(), partition, timestamp, bytes(each.get("k")), bytes(each.get("v")));
                 for (JsonNode header : each.get("h")) {
                     record.headers().add(header.get(0).asText(), bytes(header.get(1)));
                 }
@@ -122,8 +123,10 @@ public final class Judge {
             }
             producer.flush();
             ArrayNode offsets = answer.putArray("offsets");
+            ArrayNode partitions = answer.putArray("partitions");
             for (Future<RecordMetadata> each : sent) {
                 offsets.add(each.get().offset());
+                partitions.add(each.get().partition());
             }
         }
     }

@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench.ab import CASES, CHANCE, CODECS, ROUNDS_TO_JUDGE, Comparison, compare, parse, share_of
+from bench.ab import CASES, CODECS, parse, share_of
+from bench.comparison import CHANCE, ROUNDS_TO_JUDGE, Comparison, compare
 from bench.trees import TreeError, open_tree
 
 

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from bench.cluster import FULL_KILLS, GROUPS, complete, parse
+from bench.cluster import FULL_KILLS, GROUPS, complete, gaps_of, parse
 from bench.cluster_gaps import PAUSE_S, STEADY_S, is_steady, longest_gap_s
 from bench.cluster_throughput import CELLS, PARTITIONS
 
@@ -80,3 +80,11 @@ def test_no_ack_is_no_gap() -> None:
 )
 def test_steady_is_a_second_without_a_pause(times: list[float], begin_s: float, end_s: float, steady: bool) -> None:
     assert is_steady(times, begin_s, end_s) is steady
+
+
+def test_a_brief_run_kills_kafka_less_and_penstock_as_often() -> None:
+    whole, brief = parse([]), parse(["--brief"])
+    assert complete(brief)
+    assert gaps_of("penstock", whole) == gaps_of("penstock", brief) == {"planned": 10, "killed": 30, "follower": 10}
+    assert gaps_of("kafka", whole) == {"planned": 10, "killed": 10, "follower": 10}
+    assert gaps_of("kafka", brief) == {"planned": 10, "killed": 5, "follower": 5}

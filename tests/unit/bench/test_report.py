@@ -82,3 +82,40 @@ def test_a_partial_run_takes_the_place_of_its_rows() -> None:
     assert combined["rounds"] == [{"kafka": {"x": 7.0, "y": 2.0}, "penstock": {"x": 8.0, "y": 3.0}}, {"kafka": {}}]
     assert combined["command"] == "all  # at a\nsome  # at b"
     assert report.combine([whole])["rounds"] == whole["rounds"]
+
+
+def test_a_rate_of_reading_has_the_brokers_cpu_below_it() -> None:
+    names = [row.name for row in ROWS]
+    for rate in (
+        name for name in names if name.endswith("-consume") and "-cpu-" not in name and name != "tool-consume"
+    ):
+        assert names[names.index(rate) + 1] == rate.replace("-consume", "-cpu-consume")
+    assert names[names.index("tool-consume") + 1] == "tool-cpu"
+    for rate in (name for name in names if name[-1].isdigit() and "-fetch" in name):
+        at = names.index(rate)
+        assert names[at + 1 : at + 3] == [f"{rate}-cpu", f"{rate}-reader"]
+
+
+def test_what_a_reader_needs_is_no_loss() -> None:
+    found = result(**{"base-fetch1-cpu": 1.0, "base-fetch1-reader": 1.0})
+    found["rounds"][0]["kafka"] |= {"base-fetch1-cpu": 2.0, "base-fetch1-reader": 0.5}
+    assert "reader's own CPU | CPU-s/GB | 1 | 0.5 | 2 |" in report.tables(found)
+    assert report.losses(found) == "None in this run."
+    found["rounds"][0]["kafka"]["base-fetch1-cpu"] = 0.5
+    assert "1 connection: broker's CPU: 2 x Kafka" in report.losses(found)
+
+
+def test_the_page_says_how_long_it_took_when_all_parts_know() -> None:
+    parts = [result() | {"took_s": took_s, "machine": {"revision": "a"}} for took_s in (600, 240)]
+    assert "This took 14 minutes." in report.page(report.combine(parts))
+    del parts[1]["took_s"]
+    assert "This took" not in report.page(report.combine(parts))
+
+
+def test_the_page_of_a_brief_run_says_what_is_not_there_and_why() -> None:
+    found = result(**{"base-produce": 120.0})
+    assert "brief" not in report.page(found)
+    found["scale"]["brief"] = True
+    (said,) = [line for line in report.page(found).splitlines() if "a brief one" in line]
+    assert "1 KB, 6 partitions, acks=all, page cache: a single broker does for acks=all" in said
+    assert "the group `widest`: no bar hangs on it" in said

@@ -71,3 +71,25 @@ def test_cells() -> None:
     assert len({cell.name for cell in CELLS}) == len(CELLS)
     assert BASE.records(1.0) == 1000 * 1_000_000 // 1024
     assert BASE.records(0.0) == BASE.partitions
+
+
+def test_a_brief_run_is_complete_without_what_repeats() -> None:
+    options = parse(["--brief"])
+    assert complete(options)
+    assert set(NAMES) - set(options.only) == {"widest"}
+    assert not complete(parse(["--brief", "--only", "start"]))
+    assert not complete(parse(["--only", ",".join(options.only)]))
+    brief = Scale(1.0, 6, 6, brief=True)
+    left_out = {cell.name for cell in CELLS if not brief.includes(cell)}
+    assert left_out == {"base-all", "one-synced", "small-default", "java-default"}
+    assert all(map(brief.includes, PACES))
+
+
+def test_a_brief_run_leaves_out_no_bar() -> None:
+    assert [cell.name for cell in CELLS if cell.repeats and cell.bars] == []
+    assert [row.name for group in OWN.values() if group.repeats for row in group.rows if row.bars] == []
+
+
+def test_a_brief_run_opens_many_partitions_once() -> None:
+    assert [number for number in range(5) if OWN["opening"].is_due(number, brief=True)] == [0]
+    assert [number for number in range(5) if OWN["groups"].is_due(number, brief=True)] == [0, 3]

@@ -57,6 +57,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Staged:
     monkeypatch.setenv("PENSTOCK_SERVER", ADDRESS)
     monkeypatch.setattr("penstock.cli.cluster_patience.POLL_S", 0.0)
     monkeypatch.setattr("penstock.cli.cluster_brokers.POLL_S", 0.0)
+    monkeypatch.setattr("penstock.cli.cluster_execution.POLL_S", 0.0)
     monkeypatch.setattr("penstock.cli.cluster_restart.POLL_S", 0.0)
     monkeypatch.setattr("penstock.cli.cluster_status.POLL_S", 0.0)
     monkeypatch.setattr("penstock.cli.cluster_restart._LOOK_EVERY_S", 60.0)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from penstock.protocols.kafka.codec import decode_head, encode_response_head, skip_client_id
-from penstock.protocols.kafka.messages import Message, decode, encode, schema_of
+from penstock.protocols.kafka_wire.codec import decode_head, encode_response_head, skip_client_id
+from penstock.protocols.kafka_wire.messages import Message, decode, encode, schema_of
 
 API_VERSIONS = 18
 Handler = Callable[[Message], Mapping[str, Any] | bytes | None]

@@ -14,14 +14,20 @@ from penstock.cli.main import main
 from penstock.errors import StartupError, WrongSettings
 
 
+class Fragile:
+    def __del__(self) -> None:
+        raise ValueError("broken\nhere")
+
+
 class Broker:
     def __init__(self, config: object, stats: object, log: object) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.kafka_address = ("127.0.0.1", 19092)
-        self.http_address = ("::1", 18080)
+        self.ready_words = {"kafka": "127.0.0.1:19092", "http": "[::1]:18080"}
         self.partition_count = 0
+        self.first_admin_password = None
         self.leaving_s = 0.0
-        self.cluster_line = ""
+        self.first_admin_password = None
+        self.has_certificates = BEHAVIOUR == "certified"
         self._log = log
 
     async def start(self) -> None:
@@ -34,6 +40,9 @@ class Broker:
             raise OSError(5, "Input/output error", "/data/logs")
         if behaviour == "bug":
             raise RuntimeError("a bug in start")
+        if behaviour == "unraisable":
+            for _ in range(50):
+                Fragile()
         if behaviour == "slow-start":
             say("starting")
             await asyncio.Event().wait()
@@ -46,6 +55,9 @@ class Broker:
             umask = os.umask(0o077)
             threshold = gc.get_threshold()[0]
             say(f"facts loop={loop} umask={umask:o} threshold={threshold}")
+
+    async def reload(self) -> None:
+        say("reloaded")
 
     async def stop(self) -> None:
         say("stopping")

@@ -11,7 +11,7 @@ from penstock.cli.cluster_changes import alter_config, cancel_moves, elect, star
 from penstock.cli.cluster_view import CORDON, THROTTLE, View
 from penstock.cli.connection import Refused, Server
 from penstock.cluster.plans import Move
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka_wire.messages import Message
 
 from .conftest import Run
 from .scripted_broker import Script, ScriptedBroker, scripted_broker

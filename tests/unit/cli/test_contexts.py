@@ -130,14 +130,17 @@ def test_the_life_of_contexts(penstock: Penstock, file: Path) -> None:
         "",
         f"context here is 127.0.0.1:9092, in {file}\n",
     )
-    penstock("context", "add", "there", "--server", "a:1,b:2", "-X", "security.protocol=SSL", "-X", "sasl.password=pw")
+    penstock(
+        *("context", "add", "there", "--server", "a:1,b:2"),
+        *("-X", "security.protocol=SSL", "-X", "sasl.password.file=pw"),
+    )
     assert penstock("context", "use", "there")[0] == 0
     code, out, _ = penstock("context", "list")
     assert code == 0
     assert [line.split() for line in out.splitlines()] == [
         ["NAME", "SERVER", "PROPERTIES"],
         ["here", "127.0.0.1:9092", "-"],
-        ["*", "there", "a:1,b:2", "sasl.password,", "security.protocol"],
+        ["*", "there", "a:1,b:2", "sasl.password.file,", "security.protocol"],
     ]
     assert "pw" not in out
     listed = json.loads(penstock("context", "list", "-o", "json")[1])

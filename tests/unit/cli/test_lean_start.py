@@ -11,6 +11,7 @@ HEAVY = {
     "aiokafka",
     "asyncio",
     "confluent_kafka",
+    "cryptography",
     "hypothesis",
     "kio",
     "lz4",
@@ -49,6 +50,8 @@ def tops(modules: set[str]) -> set[str]:
         ["topic", "list", "--help"],
         ["produce", "--help"],
         ["consume", "--help"],
+        ["tls", "--help"],
+        ["tls", "issue", "--help"],
         ["context", "list"],
         ["completion", "bash"],
     ],
@@ -79,7 +82,7 @@ def test_serve_help_does_not_load_the_broker() -> None:
 def test_a_broker_starts_lean() -> None:
     modules = modules_after(
         "import penstock.cli.serve, penstock.server.broker\n"
-        "from penstock.protocols.kafka.messages import schema_of\n"
+        "from penstock.protocols.kafka_wire.messages import schema_of\n"
         "schema_of('metadata', 12, 'request')"
     )
     needed = {"asyncio", "kio", "orjson", "prometheus_client", "starlette", "uvicorn", "uvloop"}

@@ -183,6 +183,34 @@ def test_a_signal_during_the_start_stops_it(start: Start) -> None:
     assert run.wait() == 0
 
 
+def test_a_hangup_loads_certificates_again(start: Start) -> None:
+    run = start("certified")
+    run.wait_line("ready ")
+    for _ in range(2):
+        run.send(signal.SIGHUP)
+        run.wait_line("reloaded")
+    run.send(signal.SIGTERM)
+    assert run.wait() == 0
+
+
+def test_errors_that_python_can_only_print_do_not_flood_the_log(start: Start) -> None:
+    run = start("unraisable")
+    run.wait_line("ready ")
+    run.send(signal.SIGTERM)
+    assert run.wait() == 0
+    told = [line for line in run.errors if "broken" in line]
+    assert 1 <= len(told) < 10
+    assert all("an error that nobody was told of" in line for line in told)
+    assert not any("Traceback" in line for line in run.errors)
+
+
+def test_without_certificates_a_hangup_ends_it(start: Start) -> None:
+    run = start("plain")
+    run.wait_line("ready ")
+    run.send(signal.SIGHUP)
+    assert run.wait() == -signal.SIGHUP
+
+
 def test_a_failed_broker_exits_without_a_clean_stop(start: Start) -> None:
     run = start("fail")
     assert run.wait() == 1

@@ -13,7 +13,7 @@ from penstock.client.errors import ClientError, Unreachable, Unsupported
 from penstock.client.fetching import Fetched, PartitionFetcher, decode
 from penstock.client.settings import Settings
 from penstock.net.connection import PeerError
-from penstock.protocols.kafka.messages import encode, schema_of
+from penstock.protocols.kafka_wire.messages import encode, schema_of
 from penstock.records.batch import HEADER_BYTES
 from penstock.testing import EmbeddedBroker
 

@@ -14,7 +14,7 @@ from penstock.client.errors import ClientError, Failure, Refused, Unreachable
 from penstock.client.producer import IN_FLIGHT, Parcel, Producer
 from penstock.client.settings import Settings
 from penstock.client.transaction import identify
-from penstock.protocols.kafka.messages import decode, encode, schema_of
+from penstock.protocols.kafka_wire.messages import decode, encode, schema_of
 from penstock.records.build import build_batch
 
 DEADLINE_S = 30.0

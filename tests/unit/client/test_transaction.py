@@ -14,7 +14,7 @@ from penstock.client.cluster import LATEST, Cluster
 from penstock.client.errors import ClientError, Refused
 from penstock.client.producer import Parcel, Producer
 from penstock.client.settings import Settings
-from penstock.client.transaction import Lease, add_partitions, begin, end, identify, shut_out
+from penstock.client.transaction import OpenTransaction, add_partitions, begin, end, identify, shut_out
 from penstock.records.build import build_batch
 
 DEADLINE_S = 30.0
@@ -42,20 +42,26 @@ def place(cluster: Cluster, topic: str) -> tuple[str, int]:
 
 
 def write(
-    relay: Relay, lease: Lease, place: tuple[str, int], value: bytes, sequence: int, *, added: bool = False
+    relay: Relay,
+    transaction: OpenTransaction,
+    place: tuple[str, int],
+    value: bytes,
+    sequence: int,
+    *,
+    added: bool = False,
 ) -> None:
-    """As one of several who share the lease: over connections of its own."""
+    """As one of several who share the transaction: over connections of its own."""
     batch = build_batch(
         [(None, value, (), int(time.time() * 1000))],
-        producer_id=lease.producer_id,
-        producer_epoch=lease.epoch,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.epoch,
         base_sequence=sequence,
         transactional=True,
     )
     with Cluster(Settings(relay.address)) as cluster:
         if not added:
-            add_partitions(cluster, lease, [place])
-        producer = Producer(cluster, transactional_id=lease.transactional_id, timeout_s=10)
+            add_partitions(cluster, transaction, [place])
+        producer = Producer(cluster, transactional_id=transaction.transactional_id, timeout_s=10)
         producer.send(Parcel(*place, batch))
         producer.flush()
 
@@ -90,11 +96,11 @@ def committed(relay: Relay, place: tuple[str, int]) -> list[bytes]:
 def test_those_who_share_a_lease_write_one_transaction(
     relay: Relay, cluster: Cluster, place: tuple[str, int], commit: bool
 ) -> None:
-    lease = begin(cluster, place[0], timeout_ms=TIMEOUT_MS)
+    transaction = begin(cluster, place[0], timeout_ms=TIMEOUT_MS)
     for number, value in enumerate((b"a", b"b", b"c")):
-        write(relay, lease, place, value, number)
+        write(relay, transaction, place, value, number)
         assert committed(relay, place) == []
-    end(cluster, lease, commit=commit)
+    end(cluster, transaction, commit=commit)
     assert decided(cluster, relay, place) == ([b"a", b"b", b"c"] if commit else [])
 
 
@@ -131,20 +137,20 @@ def test_a_batch_of_one_who_is_shut_out_is_refused(relay: Relay, cluster: Cluste
 @pytest.mark.parametrize("api", [INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN])
 def test_a_cut_changes_nothing(relay: Relay, cluster: Cluster, place: tuple[str, int], api: int, where: str) -> None:
     relay.cuts += [Cut(api, where), Cut(api, where)]
-    lease = begin(cluster, place[0], timeout_ms=TIMEOUT_MS)
-    write(relay, lease, place, b"a", 0)
-    write(relay, lease, place, b"b", 1)
-    end(cluster, lease, commit=True)
+    transaction = begin(cluster, place[0], timeout_ms=TIMEOUT_MS)
+    write(relay, transaction, place, b"a", 0)
+    write(relay, transaction, place, b"b", 1)
+    end(cluster, transaction, commit=True)
     assert decided(cluster, relay, place) == [b"a", b"b"]
 
 
 def test_an_end_told_twice_and_an_end_told_otherwise(relay: Relay, cluster: Cluster, place: tuple[str, int]) -> None:
-    lease = begin(cluster, place[0], timeout_ms=TIMEOUT_MS)
-    write(relay, lease, place, b"a", 0)
-    end(cluster, lease, commit=True)
-    end(cluster, lease, commit=True)
+    transaction = begin(cluster, place[0], timeout_ms=TIMEOUT_MS)
+    write(relay, transaction, place, b"a", 0)
+    end(cluster, transaction, commit=True)
+    end(cluster, transaction, commit=True)
     with pytest.raises(Refused, match="invalid txn state"):
-        end(cluster, lease, commit=False)
+        end(cluster, transaction, commit=False)
     assert decided(cluster, relay, place) == [b"a"]
 
 
@@ -153,20 +159,20 @@ def test_an_end_told_twice_and_an_end_told_otherwise(relay: Relay, cluster: Clus
 def test_who_is_shut_out_stays_so(
     relay: Relay, cluster: Cluster, place: tuple[str, int], committed: bool, where: str | None
 ) -> None:
-    """What was committed stays, what was open is aborted, and nobody begins another one under the lease."""
-    lease = begin(cluster, place[0], timeout_ms=TIMEOUT_MS)
-    write(relay, lease, place, b"a", 0)
+    """What was committed stays, what was open is aborted, and nobody begins another one in its name."""
+    transaction = begin(cluster, place[0], timeout_ms=TIMEOUT_MS)
+    write(relay, transaction, place, b"a", 0)
     if committed:
-        end(cluster, lease, commit=True)
+        end(cluster, transaction, commit=True)
     if where is not None:
         relay.cuts.append(Cut(INIT_PRODUCER_ID, where))
     with suppress(Refused):  # where the answer was cut: it is shut out already
-        shut_out(cluster, lease)
+        shut_out(cluster, transaction)
     assert decided(cluster, relay, place) == ([b"a"] if committed else [])
     with pytest.raises(Refused, match=SHUT_OUT):
-        add_partitions(cluster, lease, [place])
+        add_partitions(cluster, transaction, [place])
     with pytest.raises(Refused, match=SHUT_OUT):
-        write(relay, lease, place, b"late", 1, added=True)
+        write(relay, transaction, place, b"late", 1, added=True)
     assert decided(cluster, relay, place) == ([b"a"] if committed else [])
 
 
@@ -231,7 +237,7 @@ def scripted(coordinator: Coordinator) -> Iterator[Cluster]:
 def test_what_passes_is_waited_for(code: int) -> None:
     coordinator = Coordinator(code, code, 0)
     with scripted(coordinator) as cluster:
-        assert begin(cluster, "t", timeout_ms=1000) == Lease("t", 7, 3, 1000)
+        assert begin(cluster, "t", timeout_ms=1000) == OpenTransaction("t", 7, 3, 1000)
     assert coordinator.found == 3  # it may be another one each time
 
 
@@ -253,9 +259,9 @@ def test_time_is_up_some_day() -> None:
 def test_the_partition_that_is_to_blame_is_named_by_its_code(codes: list[int]) -> None:
     """Where one is refused, none is added; 55 says of the others just that."""
     with scripted(Coordinator(codes)) as cluster, pytest.raises(Refused, match="topic authorization failed"):
-        add_partitions(cluster, Lease("t", 7, 3, 1000), [("orders", n) for n in range(len(codes))])
+        add_partitions(cluster, OpenTransaction("t", 7, 3, 1000), [("orders", n) for n in range(len(codes))])
 
 
 def test_partitions_are_added_when_what_was_in_the_way_is_gone() -> None:
     with scripted(Coordinator([51, 51], [55, 3], [0, 0])) as cluster:
-        add_partitions(cluster, Lease("t", 7, 3, 1000), [("orders", 0), ("orders", 1)])
+        add_partitions(cluster, OpenTransaction("t", 7, 3, 1000), [("orders", 0), ("orders", 1)])

@@ -16,7 +16,8 @@ from penstock.cluster.catalogue import ClusterCatalogue
 from penstock.cluster.image import BrokerRecord, DeletedTopic, End, Image
 from penstock.cluster.watcher import Watcher
 from penstock.engine.catalogue import Catalogue, NewTopic
-from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC, SETTINGS
+from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC
+from penstock.engine.coordination.registry import SETTINGS
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.engine.topic_config import make_config
 from penstock.engine.topics import Topic, TopicRecord, Topics
@@ -193,6 +194,21 @@ def test_a_chosen_assignment_is_kept_and_who_is_not_there_is_not_in_sync() -> No
         assert [state.replicas for state in states] == [(8, 2, 1), (9, 3, 1), (3, 8, 9)]
         assert [state.isr for state in states] == [(2, 1), (3, 1), (3,)]
         assert [state.leader for state in states] == [2, 1, 3]  # who is about to stop leads if nobody else can
+
+    run_virtual(main, 1)
+
+
+def test_a_broker_admitted_a_moment_ago_gets_replicas_although_who_is_asked_has_not_heard_of_it() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        (broker,) = await cluster.start()
+        broker.link.watch_lag_s = 0.5
+        await cluster.test.transact(put={keys.admitted_key(9): started(1)})
+        topic = await broker.catalogue.create_topic(NewTopic("t", 1, 4))
+        assert {*cluster.states(topic.topic_id)[0].replicas} == {1, 2, 3, 9}
+        await cluster.test.transact(put={keys.broker_key(8): record(8).encode()})
+        await broker.catalogue.create_partitions(topic, 2, assignment=[[8, 1, 2, 3]])
+        assert cluster.states(topic.topic_id)[1].isr == (8, 1, 2, 3)
 
     run_virtual(main, 1)
 

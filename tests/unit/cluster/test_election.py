@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import orjson
 import pytest
 from tests.unit.cluster.election_world import ElectionWorld
 
@@ -198,6 +199,16 @@ def test_a_damaged_log_is_reported_and_does_not_lead() -> None:
     assert next_state(state, Rules((1,), 1, ends=ends, waited=True)) is state, "the other one is not forgotten"
     assert next_state(state, Rules((1, 2), 1, ends={**ends, 2: End(1, 3, 50)})).leader == 2
     assert next_state(state, Rules((1, 2), 1, ends={**ends, 2: End(1, -1, 0)})).leader == 2, "empty, and whole"
+
+
+def test_who_lacks_an_old_part_of_what_is_attached_is_not_elected_for_its_newest_records() -> None:
+    state = PartitionState((1, 2), (), NOBODY, 4, last=(1, 2))
+    ends = {1: End(1, 3, 102, 2, 10), 2: End(1, 3, 100, 2, 50)}
+    assert next_state(state, Rules((1, 2), 1, ends=ends)).leader == 2
+    alone = {broker_id: end._replace(attached_epochs=0, attached_ends=0) for broker_id, end in ends.items()}
+    assert next_state(state, Rules((1, 2), 1, ends=alone)).leader == 1
+    assert set(orjson.loads(alone[1].encode())) == {"incarnation", "last_epoch", "end_offset"}, "as it always was"
+    assert [End.decode(end.encode()) for end in (ends[1], alone[1])] == [ends[1], alone[1]]
 
 
 def test_a_leader_that_has_enough_in_sync_again_forgets_who_started_uncleanly() -> None:

@@ -1,5 +1,6 @@
 """The image: never older than it was, whatever order news comes in, and equal to the store once it has heard of all."""
 
+from dataclasses import replace
 from random import Random
 from uuid import UUID
 
@@ -166,3 +167,29 @@ def test_whatever_order_news_comes_in_the_image_ends_as_the_store_is(seed: int) 
         image.replace(look)
     image.apply(history[min(read) :])
     assert image.members == {int(key.removeprefix(keys.MEMBERS)): entry.revision for key, entry in truth.items()}
+
+
+# --- a broker's record, and the release before it had endpoints
+
+_OLD_BYTES = (
+    b'{"id":2,"host":"h","port":9092,"internal_host":"i","internal_port":9093,"rack":"r1","incarnation":5,'
+    b'"clean":true,"leaving":false,"level":1,"proof":"1:ab"}'
+)
+_OLD_NAMES = frozenset(orjson.loads(_OLD_BYTES))
+
+
+def test_a_record_of_the_release_before_endpoints_is_read() -> None:
+    record = BrokerRecord.decode(_OLD_BYTES, 3)
+    assert record == replace(BROKER, revision=3, level=1, proof="1:ab")
+    assert (record.endpoints, record.endpoints_proof) == ({}, "")
+
+
+def test_the_release_before_endpoints_finds_all_that_it_reads_as_it_was() -> None:
+    """It takes its fields by name, and leaves others alone."""
+    endpoints = {"kafka": ("h", 9092), "outside": ("o", 9192)}
+    record = replace(BROKER, level=1, proof="1:ab", endpoints=endpoints, endpoints_proof="2:cd")
+    written = orjson.loads(record.encode())
+    assert {name: written[name] for name in _OLD_NAMES} == orjson.loads(_OLD_BYTES)
+    assert set(written) - _OLD_NAMES == {"endpoints", "endpoints_proof"}
+    assert BrokerRecord.decode(record.encode(), 4) == replace(record, revision=4)
+    assert hash(record) == hash(record)

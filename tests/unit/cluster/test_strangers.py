@@ -15,7 +15,7 @@ from tests.simulation.cluster import SimulatedBroker
 from tests.unit.cluster.trial import SMALL, Trial, play
 
 from penstock.cluster import keys
-from penstock.cluster.image import BrokerRecord, ControllerRecord, Image
+from penstock.cluster.image import FEATURE_LEVEL, BrokerRecord, ControllerRecord, Image
 from penstock.cluster.node import NodeSettings
 from penstock.cluster.secret import ClusterSecret
 from penstock.errors import WrongSettings
@@ -23,6 +23,8 @@ from penstock.ports.metadata import Change
 
 OURS, THEIRS = ClusterSecret(b"o" * 32), ClusterSecret(b"t" * 32)
 RECORD = BrokerRecord(4, "h", 1, "i", 2, None, 7, clean=True, level=1)
+_PROOF_BEFORE_ENDPOINTS = "1:cf1228e187e9b3526bc101b0bcca573c8da7b93f5894ee1cf1a1513417052970"
+"""What the release before endpoints wrote for this record, in cluster c with our secret."""
 
 
 class EarlierBroker(SimulatedBroker):
@@ -88,7 +90,7 @@ async def test_an_upgrade_there_and_back_and_for_good(world: World) -> None:
         await world.restart(3, old)
     await world.until(lambda: world.state().isr == (1, 2, 3))
     await world.restart(3, new)
-    await world.until(lambda: world.key(keys.FEATURES) == {"level": 1})
+    await world.until(lambda: world.key(keys.FEATURES) == {"level": FEATURE_LEVEL})
     await world.until(lambda: world.state().isr == (1, 2, 3))
 
     await world.restart(3, old)
@@ -109,7 +111,7 @@ async def test_an_upgrade_there_and_back_and_for_good(world: World) -> None:
 async def test_a_stranger_is_not_the_controller_for_long(world: World) -> None:
     for node_id in (1, 2, 3):
         await world.restart(node_id, SimulatedBroker)
-    await world.until(lambda: world.key(keys.FEATURES) == {"level": 1})
+    await world.until(lambda: world.key(keys.FEATURES) == {"level": FEATURE_LEVEL})
     await world.cluster.stop(3)
     store = world.cluster.etcd.client("test")
     lease = await store.grant(60)
@@ -157,7 +159,7 @@ async def test_certificates_need_no_proof_and_a_secret_does_not_come_by_accident
     world.cluster.secrets.clear()
     for node_id in (1, 2, 3):
         await world.restart(node_id, SimulatedBroker)
-    await world.until(lambda: world.key(keys.FEATURES) == {"level": 1})
+    await world.until(lambda: world.key(keys.FEATURES) == {"level": FEATURE_LEVEL})
     await world.until(lambda: world.all_say({1, 2, 3}, lambda image: set(image.live()) == {1, 2, 3}))
     await world.cluster.stop(3)
     world.cluster.secrets[3] = OURS
@@ -172,10 +174,10 @@ async def test_a_release_that_knows_less_than_the_cluster_relies_on_does_not_sta
     await world.restart(1, SimulatedBroker)
     store = world.cluster.etcd.client("test")
     await world.cluster.stop(1)
-    await store.transact(put={keys.FEATURES: b'{"level":2}'})
+    await store.transact(put={keys.FEATURES: b'{"level":9}'})
     world.cluster.start(1)
     await world.until(lambda: world.cluster.crashes)
-    assert "feature level 2" in str(world.cluster.crashes[0][1])
+    assert "feature level 9" in str(world.cluster.crashes[0][1])
 
 
 def _id(world: World, topic: str) -> Any:
@@ -201,6 +203,24 @@ def test_a_proof_is_good_for_one_cluster_broker_start_and_place() -> None:
     }
     for name, value in others.items():
         assert not OURS.proves("c", replace(proven, **{name: value})), name
+
+
+def test_a_proof_is_the_one_that_earlier_releases_make_and_endpoints_have_one_of_their_own() -> None:
+    served = replace(RECORD, endpoints={"kafka": ("h", 1), "outside": ("o", 9)})
+    assert OURS.prove("c", RECORD) == OURS.prove("c", served) == _PROOF_BEFORE_ENDPOINTS
+    proven = replace(served, proof=OURS.prove("c", served), endpoints_proof=OURS.prove_endpoints("c", served))
+    assert OURS.proves("c", proven)
+    assert OURS.proves("c", replace(RECORD, proof=_PROOF_BEFORE_ENDPOINTS))
+    assert not THEIRS.proves("c", proven)
+    moved: dict[str, tuple[str, int]] = {"kafka": ("h", 1), "outside": ("elsewhere", 9)}
+    for forged in (
+        replace(proven, endpoints=moved),
+        replace(proven, endpoints={"kafka": ("h", 1)}),
+        replace(proven, endpoints_proof=""),
+        replace(proven, endpoints_proof=proven.proof),
+        replace(proven, incarnation=8, proof=OURS.prove("c", replace(proven, incarnation=8))),
+    ):
+        assert not OURS.proves("c", forged)
 
 
 def test_records_are_told_apart_by_the_level_whenever_it_comes() -> None:

@@ -4,6 +4,9 @@ import asyncio
 
 from tests.simulated_broker import Broker, append, batch_of, running, virtual, wait_for
 
+from penstock.engine.caretaker import Caretaker
+from penstock.storage.log.log import Log
+from penstock.storage.log.upkeep import Upkeep
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_metadata import MemoryStore
 from penstock.testing.virtual_clock import VirtualClock
@@ -22,6 +25,32 @@ async def test_a_rolled_segment_is_sealed_without_waiting_for_the_round() -> Non
         await asyncio.sleep(1)
         append(partition, batch_of([b"." * 1100], broker.clock))
         await wait_for(lambda: partition.opened().segments[0].sealed, 5)
+
+
+@virtual
+async def test_a_log_that_is_wanted_does_not_wait_for_the_rest_of_a_round() -> None:
+    async with running(broker_with({}, upkeep_ms=10**9)) as broker:
+        partitions = (await broker.engine.create_topic("t", partitions=20)).partitions
+        logs = [partition.opened() for partition in partitions]
+        tended: list[str] = []
+
+        class Slow(Upkeep):
+            def is_due(self, log: Log, now_ms: int) -> bool:
+                return log is not logs[-1]
+
+            async def tend(self, log: Log, now_ms: int, settled: int) -> None:
+                await asyncio.sleep(10)
+                tended.append(log.directory)
+                if len(tended) == 1:
+                    caretaker.look_at(logs[-1])
+
+        upkeep = Slow(broker.engine.replicas._shelf)
+        caretaker = Caretaker(upkeep, broker.clock, lambda: [(log, 0) for log in logs], every_ms=10**9)
+        work = asyncio.create_task(caretaker.run())
+        await asyncio.sleep(1000)
+        work.cancel()
+        assert len(tended) == 20
+        assert tended[1] == logs[-1].directory
 
 
 @virtual

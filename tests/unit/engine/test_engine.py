@@ -18,7 +18,6 @@ from tests.simulated_broker import (
 
 from penstock.engine.offset_lookup import find_largest_time
 from penstock.engine.topics import CREATING, REMOVING, TOPICS
-from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.records.build import build_batch
 from penstock.testing.faulty_disk import FaultyDisk
@@ -205,12 +204,10 @@ async def test_a_deleted_topic_is_gone_for_everybody() -> None:
         await some_records(broker)
         answered, woken = [], []
         done = append(partition, batch_of([b"x"], machine.clock))
-        wait = AckWait(lambda: answered.append(True))
-        partition.waiters.add_ack(done.last_offset, wait)
-        wait.arrive()
+        partition.when_safe(done.last_offset, lambda error: answered.append(error.code))
         partition.waiters.add_reader(lambda: woken.append(True))
         await broker.engine.delete_topic(topic)
-        assert answered and woken
+        assert answered == [Code.UNKNOWN_TOPIC] and woken
         for use in (lambda: append(partition, batch_of([b"x"], machine.clock)), partition.opened):
             with pytest.raises(PenstockError) as refused:
                 use()

@@ -9,7 +9,8 @@ from tests.simulated_broker import running, virtual
 from tests.unit.engine.coordination.test_shard import commit, committed
 from tests.unit.engine.test_engine import Machine
 
-from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC, SETTINGS, TRANSACTIONS_TOPIC
+from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.engine.coordination.registry import SETTINGS
 from penstock.engine.internal_settings import acting_settings, altered_settings, topic_config
 from penstock.engine.topic_config import SETTINGS as EVERY_SETTING
 from penstock.engine.topics import TOPICS, TopicRecord

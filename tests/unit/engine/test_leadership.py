@@ -4,23 +4,21 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 import pytest
 from tests.simulated_broker import batch_of, virtual
-from tests.simulated_log import Bench, open_log
+from tests.simulated_log import open_log
 
 from penstock.engine.leadership import UNKNOWN, Leadership
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY, PartitionState, alone
+from penstock.engine.safety import until_settled
 from penstock.engine.topic_config import make_config
-from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError
+from penstock.storage.log.copied import append_copied
 from penstock.testing.faulty_disk import FaultyDisk
 
-ME = 1
-TOPIC = UUID(int=5)
-THREE = PartitionState((1, 2, 3), (1, 2, 3), ME, 0, revision=1)
+from .led_partition import ME, THREE, TOPIC, led
 
 
 def refused(code: Code, attempt: Callable[..., object]) -> PenstockError:
@@ -250,55 +248,6 @@ def test_what_is_known_of_a_follower_outlives_other_sets_but_not_its_replica() -
 # --- a partition that is led
 
 
-class Led:
-    """A partition of three replicas on a simulated log."""
-
-    def __init__(self, bench: Bench, state: PartitionState, **settings: str) -> None:
-        self.bench = bench
-        config = make_config({name.replace("_", "."): value for name, value in settings.items()}, {})
-        self.partition = Partition("t", TOPIC, 0, state, config, bench.clock, ME)
-        self.partition.hold(bench.log, 0)
-        self.calls: list[str] = []
-
-    def append(self, count: int = 1) -> int:
-        """The end after so many records."""
-        values = [b"%d" % number for number in range(count)]
-        return self.partition.append(memoryview(batch_of(values, self.bench.clock))).last_offset + 1
-
-    async def write(self, count: int = 1) -> int:
-        end = self.append(count)
-        await self.bench.commit()
-        return end
-
-    def fetched(self, broker_id: int, offset: int, incarnation: int = 1) -> None:
-        self.partition.replica_fetched(broker_id, incarnation, offset)
-
-    def call(self, name: str) -> Callable[[], None]:
-        return lambda: self.calls.append(name)
-
-    def wait(self, last_offset: int, name: str) -> None:
-        """An `acks=all` that waits for a batch."""
-
-        def failed(token: str, error: PenstockError) -> None:
-            self.calls.append(f"{token}: {error.code.value}")
-
-        wait = AckWait(self.call(f"{name} done"), failed)
-        self.partition.waiters.add_ack(last_offset, wait, name)
-        wait.arrive()
-
-    @property
-    def high_watermark(self) -> int:
-        assert self.partition.opened().committed_end == self.partition.high_watermark
-        return self.partition.high_watermark
-
-
-async def led(state: PartitionState = THREE, **settings: str) -> Led:
-    bench = await open_log(FaultyDisk(3), epoch=state.leader_epoch)
-    made = Led(bench, state, **settings)
-    made.partition.lead(state)
-    return made
-
-
 @virtual
 async def test_alone_everything_synced_is_committed() -> None:
     made = await led(alone(ME, 0))
@@ -504,7 +453,7 @@ async def test_who_waits_is_told_that_another_one_leads() -> None:
     made.wait(5, "late")
     partition.follow(replace(THREE, leader=3, leader_epoch=2, revision=3))
     waiters.add_follower(follower)
-    partition.opened().append_copied(memoryview(batch_of([b"c"], made.bench.clock, base_offset=2, leader_epoch=2)))
+    append_copied(partition.opened(), memoryview(batch_of([b"c"], made.bench.clock, base_offset=2, leader_epoch=2)))
     await made.bench.commit()
     assert made.calls == [], "nobody waits for a follower"
 
@@ -526,14 +475,13 @@ async def test_settling_waits_for_what_was_there_before() -> None:
     end = await made.write(3)
     await made.bench.upkeep.begin_epochs([(made.bench.log, 1)])
     made.partition.lead(replace(THREE, leader_epoch=1))
-    wait = AckWait(made.call("settled"))
-    made.partition.settle(wait)
-    wait.arrive()
+    settled = until_settled(made.partition)
     made.fetched(2, end)
     made.fetched(3, end - 1)
-    assert made.calls == []
+    assert not settled.done()
     made.fetched(3, end)
-    assert made.calls == ["settled"]
+    assert settled.done()
+    assert until_settled(made.partition).done()
 
 
 @virtual
@@ -703,8 +651,7 @@ async def test_a_leader_that_is_cut_off_sends_clients_away_and_keeps_who_cannot_
     made.fetched(3, 0)
     made.wait(end - 1, "producer")
     arrived: list[str] = []
-    made.partition.waiters.add_ack(end - 1, (coordinator := AckWait(lambda: arrived.append("coordinator"))))
-    coordinator.arrive()
+    made.partition.waiters.when_safe(end - 1, lambda _: arrived.append("coordinator"), patient=True)
     await asyncio.sleep(10)
     made.partition.look_again()
     assert not made.partition.is_cut_off, "the lease holds: the metadata store would have said so"

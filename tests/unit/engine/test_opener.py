@@ -15,6 +15,7 @@ from penstock.errors import Code, PenstockError
 from penstock.records.batch import decode_header
 from penstock.records.build import build_batch
 from penstock.records.control import Marker, build_marker
+from penstock.storage.log.copied import append_copied
 from penstock.storage.log.log import Appended
 from penstock.tasks import Tasks
 from penstock.testing.faulty_disk import FaultyDisk
@@ -74,7 +75,7 @@ class LedPartition:
             placed = bytearray(data)
             placed[0:8] = self.bench.log.end_offset.to_bytes(8, "big")
             placed[12:16] = self.partition.leader_epoch.to_bytes(4, "big")
-            self.bench.log.append_copied(memoryview(placed))
+            append_copied(self.bench.log, memoryview(placed))
 
     async def lead(self) -> None:
         state = self._state(ME)

@@ -20,6 +20,7 @@ from tests.simulated_broker import (
 from tests.unit.engine.test_engine import Machine, some_records, values
 
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
+from penstock.engine.intake import check_records
 from penstock.engine.partition import Partition
 from penstock.engine.topics import CREATING, GROWING, MAX_PARTITIONS, REMOVING
 from penstock.errors import Code, PenstockError, StartupError
@@ -354,7 +355,7 @@ async def test_limits_and_times_act_on_the_next_batch() -> None:
 
 
 def looked_at(partition: Partition, batch: bytes | bytearray) -> bool:
-    return partition.look(memoryview(batch), decode_header(batch))
+    return check_records(partition.config, memoryview(batch), decode_header(batch))
 
 
 async def opened(broker: Broker, batch: bytes | bytearray) -> Appended | PenstockError:

@@ -6,7 +6,8 @@ import tracemalloc
 
 import pytest
 
-from penstock.net.frames import SMALL_BYTES, FrameBuffer, FrameError
+from penstock.net.buffer import SMALL_BYTES
+from penstock.net.frames import FrameBuffer, FrameError
 
 LIMIT = 100 << 20
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 
 import cramjam
 import lz4.frame
@@ -12,7 +13,7 @@ import pytest
 import zstandard
 
 from penstock.records import compression
-from penstock.records.compression import Codec, CompressionError, compress, decompress
+from penstock.records.compression import SCRATCH_BYTES, Codec, CompressionError, compress, decompress, opened
 
 LIMIT = 1 << 20
 BOMB_BYTES = 64 * LIMIT
@@ -237,6 +238,50 @@ def test_a_bomb_does_not_grow_the_process(name: str) -> None:
         check=True,
     )
     assert int(done.stdout) < 16 * 1024  # KiB, of a bomb of 64 MiB
+
+
+@pytest.fixture
+def free(monkeypatch: pytest.MonkeyPatch) -> list[bytearray]:
+    """The memory that `opened` keeps; none yet."""
+    kept: list[bytearray] = []
+    monkeypatch.setattr(compression, "_free", kept)
+    return kept
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_opened_for_a_while_it_is_the_same(codec: Codec) -> None:
+    for data in (TEXT, b"", TEXT[:100]):
+        with opened(codec, compress(codec, data), LIMIT, strict=True) as view:
+            assert view == data
+
+
+@pytest.mark.parametrize("frame", [lambda data: bytes(cramjam.snappy.compress_raw(data)), partial(compress, 2)])
+def test_snappy_memory_is_used_again(free: list[bytearray], frame: Callable[[bytes], bytes]) -> None:
+    packed = frame(TEXT), frame(TEXT[1:])
+    # As in two threads, and in one more than memory is kept for.
+    with opened(Codec.SNAPPY, packed[0], LIMIT) as first, opened(Codec.SNAPPY, packed[1], LIMIT) as second:
+        with opened(Codec.SNAPPY, packed[0], LIMIT):
+            pass
+        assert (bytes(first), bytes(second)) == (TEXT, TEXT[1:])
+    assert len(free) == 2
+    memory = free[-1]
+    with pytest.raises(ValueError, match="released"):
+        bytes(first)
+    with pytest.raises(CompressionError), opened(Codec.SNAPPY, frame(TEXT)[:-1], LIMIT):
+        pass
+    assert len(free) == 2 and free[-1] is memory
+    with opened(Codec.SNAPPY, frame(b"short"), LIMIT) as view:
+        assert isinstance(view, memoryview)
+        assert view.obj is memory and view == b"short"  # and nothing of what was there before
+
+
+def test_snappy_beyond_the_memory_that_is_kept(free: list[bytearray]) -> None:
+    data = bytes(SCRATCH_BYTES) + b"x"
+    for packed in (bytes(cramjam.snappy.compress_raw(data)), compress(Codec.SNAPPY, data)):
+        assert decompress(Codec.SNAPPY, packed, len(data)) == data
+        with opened(Codec.SNAPPY, packed, len(data)) as view:
+            assert view == data
+        assert [len(each) for each in free] == [SCRATCH_BYTES]
 
 
 def test_the_run_bomb_is_a_valid_frame() -> None:

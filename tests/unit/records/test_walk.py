@@ -6,7 +6,7 @@ from penstock.records import record, varint
 from penstock.records.batch import HEADER_BYTES
 from penstock.records.build import build_batch
 from penstock.records.record import MAX_HEADERS, RecordError
-from penstock.records.walk import walk
+from penstock.records.walk import walk, walk_view
 
 MAX_I64, MIN_I64 = (1 << 63) - 1, -1 << 63
 
@@ -135,3 +135,24 @@ def test_more_headers_than_anybody_has() -> None:
     rows = [(None, None, [("", None)] * (MAX_HEADERS + 1), 0)]
     with pytest.raises(RecordError, match="65537 headers are more than 65536"):
         walk(build_batch(rows)[HEADER_BYTES:], 1)
+
+
+@pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (2, 2), (0, 4), (-1, 0)])
+def test_offsets_that_do_not_grow_up_to_the_last_one(deltas: tuple[int, ...]) -> None:
+    with pytest.raises(RecordError, match="offset delta"):
+        walk(b"".join(map(encoded, deltas)), 2, 0, 3)
+
+
+def test_a_record_larger_than_a_piece_takes_a_larger_piece() -> None:
+    rows = [(b"k", bytes(size), (), 0) for size in (10, 200_000, 10, 70_000, 65_000)]
+    assert walk_view(memoryview(build_batch(rows)[HEADER_BYTES:]), 5) == 0
+
+
+@pytest.mark.parametrize("window", [1, 5, 40, 100, 1000])
+@pytest.mark.parametrize("harm", [b"\x00", b"\x0e\x00\x00\x08\x01\x01\x00\x00"])
+def test_what_is_left_over_is_found_in_any_piece(window: int, harm: bytes) -> None:
+    whole = build_batch([(None, bytes(30), (), 0)] * 4)[HEADER_BYTES:]
+    assert walk_view(memoryview(whole), 4, window=window) == 4
+    for changed in (whole + harm, harm + whole, whole[:-1]):
+        with pytest.raises(RecordError):
+            walk_view(memoryview(changed), 4, window=window)

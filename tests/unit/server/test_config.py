@@ -9,8 +9,9 @@ from penstock.errors import StartupError
 from penstock.server import config_loading as settings
 from penstock.server.config import Address, Config
 from penstock.server.config_layers import ConfigError, Given, read_assignments
+from penstock.server.config_listeners import parse_address
 from penstock.server.config_loading import load
-from penstock.server.config_table import SETTINGS, parse_address
+from penstock.server.config_table import SETTINGS
 
 
 def flag(value: object, name: str = "flag --x") -> Given:
@@ -61,6 +62,7 @@ def test_every_setting_is_reachable_from_every_layer(tmp_path: Path) -> None:
         "data_dir": "/somewhere",
         "insecure": "true",
         "node.id": "7",
+        "listeners": "[{name: outside, protocol: kafka, address: 127.0.0.1:6}]",
         "listeners.kafka": "127.0.0.1:1",
         "listeners.http": "[::1]:2",
         "listeners.advertised_kafka": "broker.example:3",
@@ -85,6 +87,10 @@ def test_every_setting_is_reachable_from_every_layer(tmp_path: Path) -> None:
         "cluster.preferred_leader_s": "7",
         "cluster.accept_older_store": "true",
         "cluster.accept_new_secret": "true",
+        "security.mode": "watch",
+        "security.super_users": "User:root",
+        "security.admin_password_file": "/q",
+        "security.seal_key_file": "/k",
         "topics.auto_create": "false",
         "defaults.topic.partitions": "9",
         "limits.max_connections": "10",
@@ -216,7 +222,7 @@ def test_a_bad_value_names_file_or_variable(tmp_path: Path) -> None:
         ("default.topic.flush", "did you mean defaults.topic.flush?"),
         ("qqq", "no such setting; 'penstock config show' lists"),
         ("foo.bar", "no such setting; 'penstock config show' lists"),
-        ("listeners", "it holds listeners.kafka, listeners.http"),
+        ("listeners", "expected a list of {name, protocol, address"),
     ],
 )
 def test_an_unknown_key_gets_a_hint(key: str, hint: str) -> None:

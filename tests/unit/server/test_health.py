@@ -13,7 +13,16 @@ from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC
 from penstock.engine.partition_state import NOBODY
 from penstock.errors import Code, PenstockError
 from penstock.ports.metadata import Change
-from penstock.server.health import NAMED, Health, cluster_troubles, coordinator_troubles, loneliness, partition_troubles
+from penstock.server.health import (
+    CERTIFICATE_LEFT_MS,
+    NAMED,
+    Health,
+    certificate_troubles,
+    cluster_troubles,
+    coordinator_troubles,
+    loneliness,
+    partition_troubles,
+)
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_metadata import MemoryStore
 from penstock.testing.virtual_clock import VirtualClock
@@ -27,12 +36,22 @@ def test_it_is_as_bad_as_the_worst_reason() -> None:
     closed: list[str] = []
     troubles: list[str] = []
     health = Health([lambda: closed], [lambda: troubles, lambda: ["always"] if troubles else []])
-    assert health.told() == ("healthy", [])
+    assert health.verdict() == ("healthy", [])
     troubles.append("t-0 is offline")
-    assert health.told() == ("degraded", ["t-0 is offline", "always"])
+    assert health.verdict() == ("degraded", ["t-0 is offline", "always"])
     assert health.not_ready() == []
     closed.append("recovering")
-    assert health.told() == ("unhealthy", ["recovering", "t-0 is offline", "always"])
+    assert health.verdict() == ("unhealthy", ["recovering", "t-0 is offline", "always"])
+
+
+def test_certificates_are_named_a_day_before_they_end_and_after_they_have() -> None:
+    now_ms = 1_800_000_000_000  # 2027-01-15 08:00 UTC
+    ends_ms = {"d": now_ms + CERTIFICATE_LEFT_MS + 1, "c": now_ms + CERTIFICATE_LEFT_MS, "b": now_ms, "a": now_ms + 1}
+    assert list(certificate_troubles(ends_ms, now_ms)) == [
+        "certificate a ends at 2027-01-15 08:00 UTC: renew it",
+        "certificate b has ended at 2027-01-15 08:00 UTC: renew it",
+        "certificate c ends at 2027-01-16 08:00 UTC: renew it",
+    ]
 
 
 @virtual

@@ -20,6 +20,7 @@ from penstock.server import http
 from penstock.server.front_page import Whereabouts
 from penstock.server.health import Health
 from penstock.server.http import GuardedHttp, HttpDoor, create_app
+from penstock.server.http_login import Admission
 
 DEADLINE_S = 30
 
@@ -31,6 +32,8 @@ class Site:
         self.reasons: list[str] = []
         self.troubles: list[str] = []
         self.kafka = "broker-3:9092"
+        self.admission = Admission.ALLOWED
+        self.challenge = {"www-authenticate": "Bearer"}
         self.stats = Stats()
         exposition = Exposition(self.stats, lambda: {"topics": 5})
         app = create_app(
@@ -39,8 +42,12 @@ class Site:
             scrape=exposition.render,
             whereabouts=lambda: Whereabouts(3, self.kafka),
             stats=self.stats,
+            login=self,  # type: ignore[arg-type]
         )
         self.door = HttpDoor("127.0.0.1", 0, app, max_connections)
+
+    async def admit(self, host: str, authorization: str) -> Admission:
+        return self.admission
 
     @property
     def url(self) -> str:
@@ -66,9 +73,9 @@ class Site:
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
     made = Site()
-    await made.door.start()
+    await made.door.open()
     yield made
-    await made.door.stop()
+    await made.door.close()
 
 
 async def test_live(site: Site) -> None:
@@ -100,6 +107,20 @@ async def test_health_summary(site: Site) -> None:
     site.reasons = ["x"]
     body = (await site.get("/health")).json()
     assert (body["status"], body["reasons"]) == ("unhealthy", ["x", "t-0 is offline"])
+
+
+async def test_who_may_not_describe_the_cluster_sees_no_more_than_a_probe_does(site: Site) -> None:
+    site.admission = Admission.REFUSED
+    for path in ("/health", "/metrics"):
+        refused = await site.get(path)
+        assert (refused.status_code, refused.json()["code"]) == (403, "not_authorised")
+        assert "topics" not in refused.text
+    assert (await site.get("/health/live")).status_code == 200
+    assert (await site.get("/health/ready")).status_code == 200
+    site.admission = Admission.UNKNOWN
+    asked = await site.get("/metrics")
+    assert (asked.status_code, asked.json()["code"]) == (401, "not_authenticated")
+    assert asked.headers["www-authenticate"] == "Bearer"
 
 
 async def test_metrics(site: Site) -> None:
@@ -216,7 +237,7 @@ async def test_the_deadline_counts_for_each_request_of_a_connection(
 ) -> None:
     monkeypatch.setattr(http, "KEEP_ALIVE_S", 3600)
     door = HttpDoor("127.0.0.1", 0, site.door._app)
-    await door.start()
+    await door.open()
     reader, writer = await asyncio.open_connection(*door.address)
     writer.write(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n")
     async with asyncio.timeout(DEADLINE_S):
@@ -226,7 +247,7 @@ async def test_the_deadline_counts_for_each_request_of_a_connection(
         with contextlib.suppress(ConnectionResetError):
             assert await reader.read() == b""
     writer.close()
-    await door.stop()
+    await door.close()
 
 
 ASK = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -234,7 +255,7 @@ ASK = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 async def test_when_it_is_crowded_who_has_not_asked_for_longest_makes_room() -> None:
     site = Site(max_connections=2)
-    await site.door.start()
+    await site.door.open()
     async with asyncio.timeout(DEADLINE_S):
         first = await asyncio.open_connection(*site.door.address)
         first[1].write(ASK)
@@ -252,7 +273,7 @@ async def test_when_it_is_crowded_who_has_not_asked_for_longest_makes_room() -> 
         assert (await first[0].readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
     for _, writer in (first, slow, third):
         writer.close()
-    await site.door.stop()
+    await site.door.close()
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.0.0.2"])
@@ -299,7 +320,7 @@ async def stop_with_peers(site: Site) -> None:
     assert (await site.talk(b"\x00\x00\x00\x10")).startswith(b"HTTP/1.1 400 ")
     assert site.door.accepting
     async with asyncio.timeout(DEADLINE_S):
-        await site.door.stop()
+        await site.door.close()
     assert not site.door.accepting
     assert await idle[0].read() == b""
     with pytest.raises(OSError):  # noqa: PT011 - refused or reset, by kernel
@@ -315,7 +336,7 @@ async def test_stop_is_prompt_with_idle_and_half_open_peers(site: Site) -> None:
 def test_the_same_on_the_loop_a_broker_runs_on() -> None:
     async def life() -> None:
         site = Site()
-        await site.door.start()
+        await site.door.open()
         assert (await site.get("/health/live")).status_code == 200
         await stop_with_peers(site)
 
@@ -325,10 +346,10 @@ def test_the_same_on_the_loop_a_broker_runs_on() -> None:
 
 async def test_stop_without_start_and_twice() -> None:
     site = Site()
-    await site.door.stop()
-    await site.door.start()
-    await site.door.stop()
-    await site.door.stop()
+    await site.door.close()
+    await site.door.open()
+    await site.door.close()
+    await site.door.close()
 
 
 async def test_signals_stay_with_the_process(site: Site) -> None:
@@ -341,13 +362,13 @@ async def test_a_taken_port_is_a_startup_error() -> None:
         port = taken.getsockname()[1]
         door = HttpDoor("127.0.0.1", port, Site().door._app)
         with pytest.raises(WrongSettings, match=f"listeners.http = 127.0.0.1:{port} cannot be used: Address already"):
-            await door.start()
+            await door.open()
 
 
 async def test_a_name_that_does_not_resolve_is_a_startup_error() -> None:
     door = HttpDoor("no such host", 0, Site().door._app)
     with pytest.raises(StartupError, match="cannot be used"):
-        await door.start()
+        await door.open()
 
 
 async def test_a_failing_answer_is_a_500_and_nothing_more(site: Site, caplog: pytest.LogCaptureFixture) -> None:
@@ -362,9 +383,9 @@ async def test_a_failing_answer_is_a_500_and_nothing_more(site: Site, caplog: py
         stats=site.stats,
     )
     door = HttpDoor("127.0.0.1", 0, app)
-    await door.start()
+    await door.open()
     async with httpx.AsyncClient(timeout=DEADLINE_S, trust_env=False) as client:
         base = "http://{}:{}".format(*door.address)
         assert (await client.get(base + "/health/ready")).status_code == 500
         assert json.loads((await client.get(base + "/health/live")).text) == {"status": "live"}
-    await door.stop()
+    await door.close()

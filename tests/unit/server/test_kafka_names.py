@@ -12,7 +12,7 @@ HERE = Address("127.0.0.1", 9092)
 
 
 def told(config: Config, name: str, connections: int = 10_000) -> BrokerSetting:
-    (found,) = [each for each in describe(config, HERE, HERE, connections) if each.name == name]
+    (found,) = [each for each in describe(config, {"kafka": (HERE, HERE)}, connections) if each.name == name]
     return found
 
 
@@ -39,5 +39,5 @@ def test_connections_are_as_many_as_descriptors_allow() -> None:
 
 
 def test_every_name_is_told_once() -> None:
-    names = [each.name for each in describe(Config(), HERE, HERE, 10_000)]
+    names = [each.name for each in describe(Config(), {"kafka": (HERE, HERE)}, 10_000)]
     assert len(set(names)) == len(names)

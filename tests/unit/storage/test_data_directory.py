@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from penstock.errors import StartupError, WrongSettings
+from penstock.storage.attached_names import attached_id
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.local_disk import LocalDisk
 from penstock.testing.faulty_disk import FaultyDisk
@@ -331,3 +332,21 @@ def test_a_disk_that_fails_is_no_wrong_setting(disk: FaultyDisk, monkeypatch: py
     monkeypatch.setattr(disk, "make_dirs", fail)
     with pytest.raises(OSError, match="Input/output"):
         DataDirectory(disk, "data").open()
+
+
+def test_what_never_was_here_is_set_aside_as_nothing(disk: FaultyDisk, directory: DataDirectory) -> None:
+    directory.set_aside("a~kind", ONE, 0)
+    assert directory.set_aside_before() == set() and in_logs(disk) == []
+
+
+def test_what_is_attached_goes_with_its_topic_and_no_other(disk: FaultyDisk, directory: DataDirectory) -> None:
+    for topic, topic_id in (("a", ONE), ("b", TWO)):
+        directory.create_partitions(topic, topic_id, [0])
+        directory.create_partitions(f"{topic}~kind", attached_id(topic_id, "kind"), [0])
+    directory.create_partitions("a~other", attached_id(ONE, "other"), [0, 1])
+    directory.set_aside("a~other", attached_id(ONE, "other"), 1)
+    directory.create_partitions("a~stale", attached_id(TWO, "stale"), [0])
+    directory.remove_owned("a", ONE)
+    directory.empty_removed()
+    assert directory.set_aside_before() == set()
+    assert sorted(one.topic for one in directory.partitions()) == ["a~stale", "b", "b~kind"]

@@ -11,12 +11,11 @@ from tests.golden.make import START_MS, make_engine
 from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.engine import Engine
 from penstock.engine.partition import Partition
+from penstock.engine.reading import Cursor
 from penstock.records.build import NewRecord, build_batch
-from penstock.records.record import iterate_batch
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.kept_ends import load_ends
 from penstock.storage.local_disk import LocalDisk
-from penstock.storage.log.segment import NotReady
 
 GOLDEN = sorted((Path(__file__).parents[2] / "golden").glob("v*"))
 
@@ -26,17 +25,9 @@ async def read_all(partition: Partition) -> list[list[object]]:
     offset = log.log_start
     found: list[list[object]] = []
     while offset < partition.high_watermark:
-        try:
-            piece = partition.read(offset, 1, committed=False, at_least_one=True)
-        except NotReady:
-            await log.warm(offset, 1)
-            continue
-        assert piece is not None
-        batch = piece.file.read_at(piece.size, piece.position)
-        for at, _, record in iterate_batch(batch, 1 << 20):
-            if at >= offset:
-                found.append([at, (record.key or b"").decode(), (record.value or b"").decode()])
-        offset = int(found[-1][0]) + 1  # type: ignore[call-overload]
+        for each in await Cursor(partition, offset, committed=False).records(1, 0):
+            found.append([each.offset, (each.key or b"").decode(), (each.value or b"").decode()])
+            offset = each.offset + 1
     return found
 
 

@@ -10,12 +10,13 @@ from tests.golden.make import START_MS, make_engine
 
 from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.partition import Partition
+from penstock.engine.reading import Cursor
 from penstock.errors import Code, PenstockError
 from penstock.records.batch import crc_matches, decode_header
 from penstock.records.build import NewRecord, build_batch
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.local_disk import LocalDisk
-from penstock.storage.log.segment import NotReady, Segment
+from penstock.storage.log.segment import Segment
 
 SEGMENT_BYTES = 6 << 20
 BATCH_BYTES = 50_000
@@ -39,16 +40,11 @@ async def write(partition: Partition, coin: random.Random) -> list[Segment]:
 
 async def read_to_the_end(partition: Partition, segment: Segment, step: int) -> None:
     """As the Kafka door reads. Raises PenstockError; fails if it is given what was not written."""
-    offset, warmed = segment.base, False
+    offset = segment.base
     while offset < segment.next_offset:
-        try:
-            piece = partition.read(offset, step, committed=False, at_least_one=True, warmed=warmed)
-        except NotReady:
-            await partition.opened().warm(offset, step)
-            warmed = True
-            continue
+        piece = (await Cursor(partition, offset, committed=False).next(step, 0)).data
         assert piece is not None
-        warmed, data, at = False, piece.file.read_at(piece.size, piece.position), 0
+        data, at = piece.file.read_at(piece.size, piece.position), 0
         while at < len(data):
             header = decode_header(data, at)
             assert header.base_offset == offset, "a reader was given rot"

@@ -146,6 +146,7 @@ class Endpoints:
         deadline_s = loop.time() + self.timeout_s
         # Two of three members may be asked in vain, also when they take the call and never answer.
         share_s = self.timeout_s / 2 if repeat and len(self._members) > 1 else self.timeout_s
+        problem = ""
         while not self.is_closed:
             member = self.current()
             within_s = max(0.001, min(share_s, deadline_s - loop.time()))
@@ -155,7 +156,7 @@ class Endpoints:
                 token = self._token
                 answer = await attempt(member, metadata, within_s)
             except rpc.AioRpcError as error:
-                problem = _problem(member, error)
+                problem = _problem(member, error, problem)
                 if error.details() in _OLD_TOKEN and self._user:
                     self._forget(token)
                 elif error.code() not in _TROUBLE:
@@ -228,9 +229,10 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _problem(member: Member, error: Any) -> str:
+def _problem(member: Member, error: Any, before: str) -> str:
+    """What an attempt has met; if the deadline has cut it short, what the one before has."""
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return f"etcd {member.address} did not answer in time"
+        return before or f"etcd {member.address} did not answer in time"
     details = error.details() or error.code().name
     if "TSI_DATA_CORRUPTED" in details:  # what gRPC makes of an alert that comes after the handshake
         details += "; etcd wants a certificate from us, or another one"

@@ -175,8 +175,10 @@ def _salvage(path: str, copy: str, problem: str) -> Catalogue:
 
 
 def _entry(record: TopicRecord) -> TopicEntry:
-    return TopicEntry(record.topic_id, record.partitions, record.leader_epoch, dict(record.settings))
+    return TopicEntry(
+        record.topic_id, record.partitions, record.leader_epoch, dict(record.settings), dict(record.attached)
+    )
 
 
 def _record(entry: TopicEntry) -> TopicRecord:
-    return TopicRecord(entry.topic_id, entry.partitions, entry.settings, entry.leader_epoch)
+    return TopicRecord(entry.topic_id, entry.partitions, entry.settings, entry.leader_epoch, entry.attached)

@@ -5,6 +5,7 @@ reached through `source`.
 
 source.py     a leader as a follower sees it
 following.py  everything this broker follows of one other broker: fetch, append, sync, fetch again
+inspection.py what was copied is looked at, too
 copying.py    the same from far behind: whole segments
 in_sync.py    the in-sync sets of what this broker leads
 watermarks.py the high watermarks, kept over a restart

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from penstock.cluster.replication.copying import Copying, CopySettings
+from penstock.cluster.replication.inspection import Inspection
 from penstock.cluster.replication.source import FetchedRow, LeaderGone, Position, Source
 from penstock.cluster.replication.throttle import Throttle
 from penstock.engine.partition import Partition
@@ -22,6 +23,7 @@ from penstock.observe.stats import Stats
 from penstock.ports.clock import Clock
 from penstock.ports.disk import is_shortage
 from penstock.storage.checked_file import DamagedFile
+from penstock.storage.log.copied import append_copied
 from penstock.storage.log.log import Log
 
 log_ = get_logger("replication")
@@ -95,6 +97,7 @@ class Following:
         self._changed = asyncio.Event()
         self._synced = asyncio.Event()
         self._closed = False
+        self._inspection = Inspection(broker_id, stats)
         self._copying = Copying(
             source, replicas, clock, stats, fail, lock_of, throttle, self._changed.set, self._settings.copying
         )
@@ -230,7 +233,7 @@ class Following:
             return
         elif len(row.records):
             try:
-                log.append_copied(row.records, position.leader_epoch)
+                append_copied(log, row.records, position.leader_epoch)
             except PenstockError as error:
                 log_.limited("append").warning("copy failed", partition=partition.name, error=str(error))
                 self._pause(key, _FULL_PAUSE_S if error.code is Code.STORAGE_FULL else _PAUSE_S)
@@ -238,6 +241,7 @@ class Following:
                     self._full(partition)
             partition.steps += 1
             self._stats.copied_bytes += len(row.records)
+            self._inspection.look(partition, row.records, news.end, log.end_offset)
             news.end = log.end_offset
             if partition.is_moving_here:
                 self._stats.moved_bytes += len(row.records)

@@ -11,7 +11,9 @@ from dataclasses import replace
 
 from penstock.cluster import keys
 from penstock.cluster.image import Image
+from penstock.engine.leadership import Follower, Leadership
 from penstock.engine.partition import Partition
+from penstock.engine.partition_events import PartitionSubscriber
 from penstock.engine.partition_state import PartitionState
 from penstock.errors import PenstockError
 from penstock.observe.logs import get_logger
@@ -22,9 +24,10 @@ from penstock.ports.metadata import MetadataConflict, MetadataStore, MetadataUna
 log_ = get_logger("replication")
 _AT_ONCE = 16
 _PAUSE_S = 0.2
+_NOBODY_FOLLOWS = Leadership(-1, 0)
 
 
-class InSync:
+class InSync(PartitionSubscriber):
     """Args:
     led: the partitions this broker leads that have other replicas.
     refresh: has the image brought up to date.
@@ -67,8 +70,8 @@ class InSync:
         self._wanted[partition] = None
         self._wake.set()
 
-    def forget(self, partition: Partition) -> None:
-        """It is led no more, or in another epoch."""
+    def lost(self, partition: Partition) -> None:
+        """See `PartitionSubscriber`."""
         self._unknown.discard(partition)
         self._wanted.pop(partition, None)
 
@@ -87,7 +90,7 @@ class InSync:
                     if partition.is_cut_off and not was_cut_off:
                         log_.warning("cut off from followers and store; sends clients away", partition=partition.name)
                     self._wanted[partition] = None
-                    if partition.led is not None and partition.led.out_of_room:
+                    if any(each.led is not None and each.led.out_of_room for each in partition.together):
                         self._full(partition)
                 self.is_isolated = bool(led) and all(partition.is_cut_off for partition in led)
             wanted = [partition for partition in self._wanted if self._is_due(partition)]
@@ -146,21 +149,41 @@ class InSync:
 
     def _change(self, partition: Partition) -> PartitionState | None:
         """The state that should be, if it is another. Raises PenstockError NOT_LEADER."""
-        leadership, state = partition.leadership, partition.state
-        now = self._clock.monotonic()
-        lagging = leadership.lagging(state.isr, partition.high_watermark, self._lag_s, now)
+        state, now = partition.state, self._clock.monotonic()
+        lagging: list[int] = []
+        lacking: list[int] = []
+        joinable: list[set[int]] = []
+        for leadership, committed in self._counted(partition):
+            lagging += leadership.lagging(state.isr, committed, self._lag_s, now)
+            lacking += leadership.lacking(state.isr, committed)
+            followers = leadership.joinable(state.isr, committed)
+            joinable.append({each.broker_id for each in followers if self._may_join(each)})
         members = [member for member in state.isr if member not in lagging]
-        for follower in leadership.joinable(state.isr, partition.high_watermark):
-            broker = self._image.brokers.get(follower.broker_id)
-            if (
-                broker is not None
-                and broker.incarnation == follower.incarnation
-                and self._image.is_live(follower.broker_id)
-                and not broker.leaving
-            ):
-                members.append(follower.broker_id)
+        members += sorted(set.intersection(*joinable))
         change = state.with_isr(members, partition.config.least_in_sync(state.width))
-        change = change.without(leadership.lacking(state.isr, partition.high_watermark))
+        change = change.without(lacking)
         if change == state and partition not in self._unknown:
             return None
         return change
+
+    def _counted(self, partition: Partition) -> list[tuple[Leadership, int]]:
+        """All that a follower must have to be in sync, and how far each is committed: what is attached, too.
+
+        Raises PenstockError NOT_LEADER.
+        """
+        counted = [(partition.leadership, partition.high_watermark)]
+        for attached in partition.attached:
+            if attached.led is not None:
+                counted.append((attached.leadership, attached.high_watermark))
+            else:  # this broker cannot use its own, so nobody can be as far as that
+                counted.append((_NOBODY_FOLLOWS, 0))
+        return counted
+
+    def _may_join(self, follower: Follower) -> bool:
+        broker = self._image.brokers.get(follower.broker_id)
+        return (
+            broker is not None
+            and broker.incarnation == follower.incarnation
+            and self._image.is_live(follower.broker_id)
+            and not broker.leaving
+        )

@@ -2,10 +2,11 @@
 
 from typing import Final
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
-TRANSACTIONS_TOPIC: Final = "__transaction_state"
-INTERNAL_TOPICS: Final = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
-SETTINGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(100 << 20), "compression.type": "producer"}
+from penstock.engine.coordination.registry import GROUPS, REGISTERED, TRANSACTIONS
+
+OFFSETS_TOPIC: Final = GROUPS.topic
+TRANSACTIONS_TOPIC: Final = TRANSACTIONS.topic
+INTERNAL_TOPICS: Final = frozenset(REGISTERED)
 DEFAULT_PARTITIONS: Final = 16
 """Kafka has 50; each costs a directory and, when written, a file to sync."""
 

@@ -1,7 +1,7 @@
 """What a coordinator's state machine answers with: records to be kept, replies to be sent when they are.
 
 A machine is pure: it is told the time, changes itself at once and returns an `Outcome`. Whoever runs it (`shard.py`)
-appends the records as one batch, and sends the replies when that batch and everything appended before it is durable.
+appends the records in one batch, and sends the replies when that batch and everything appended before it is durable.
 If the append fails the machine is thrown away and made again from the log, as after a crash; so a machine never has
 to take anything back.
 """

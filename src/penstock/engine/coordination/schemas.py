@@ -5,7 +5,7 @@ the version Kafka 4 writes; those are the versions read, too. Flexible versions 
 unknown ones are skipped, so that a later release may add some.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from struct import Struct, pack, unpack_from
 from struct import error as StructError  # noqa: N812
@@ -16,7 +16,7 @@ from penstock.errors import Code, PenstockError
 
 
 class Kind(IntEnum):
-    """What a record is about: the number its key begins with; transactions, in a topic of their own, count from 100."""
+    """What a record is about. In groups' records it is the number that a key begins with."""
 
     OFFSET = 1
     GROUP = 2
@@ -204,44 +204,72 @@ _SCHEMAS = {
         ),
     ),
 }
-_TRANSACTION_KINDS = {0: Kind.TRANSACTION}
-_GROUP_KINDS = {kind.value: kind for kind in Kind if kind is not Kind.TRANSACTION} | {0: Kind.OFFSET}  # 0 is older
+_OFFSET_HEAD = Struct(">hqih")  # version, offset, leader epoch, size of the metadata
 _FLEXIBLE_KEYS = False  # no key of Kafka's internal topics has tagged fields
 
 
-def encode_entry(entry: Entry) -> tuple[bytes, bytes | None]:
-    """Key and value as they are kept in the log."""
-    schema = _SCHEMAS[entry.kind]
-    key = bytearray(_SHORT.pack(entry.kind % Kind.TRANSACTION))
-    for kind, part in zip(schema.key, entry.key, strict=True):
-        _write(key, kind, part, _FLEXIBLE_KEYS)
-    if entry.value is None:
-        return bytes(key), None
-    value = bytearray(_SHORT.pack(schema.version))
-    _write(value, schema.value, entry.value, schema.flexible)
-    return bytes(key), bytes(value)
-
-
-def decode_entry(key: bytes | None, value: bytes | None, *, transactions: bool = False) -> Entry | None:
-    """The entry in a record of an internal topic; None for a kind this release does not know.
+class Records:
+    """How the records of one internal topic are written and read.
 
     Args:
-        transactions: whether the record is from the transactions' topic, whose one kind is 0.
-
-    Raises:
-        PenstockError: CORRUPT_LOG; the bytes are not what they claim to be.
+        kinds: which of them it has, by the number their keys begin with; of several numbers, the last is written.
     """
-    try:
-        return _decode(key, value, transactions)
-    except (StructError, IndexError, ValueError) as error:
-        raise PenstockError(Code.CORRUPT_LOG, f"a record of an internal topic cannot be read: {error}") from None
+
+    __slots__ = ("_heads", "_kinds")
+
+    def __init__(self, kinds: Mapping[int, Kind]) -> None:
+        self._kinds = kinds
+        self._heads = {kind: _SHORT.pack(number) for number, kind in kinds.items()}
+
+    def encode(self, entry: Entry) -> tuple[bytes, bytes | None]:
+        """Key and value as they are kept in the log."""
+        head = self._heads[entry.kind]
+        if entry.kind is Kind.OFFSET and entry.value is not None:
+            return _encode_offset(head, entry)
+        schema = _SCHEMAS[entry.kind]
+        key = bytearray(head)
+        for kind, part in zip(schema.key, entry.key, strict=True):
+            _write(key, kind, part, _FLEXIBLE_KEYS)
+        if entry.value is None:
+            return bytes(key), None
+        value = bytearray(_SHORT.pack(schema.version))
+        _write(value, schema.value, entry.value, schema.flexible)
+        return bytes(key), bytes(value)
+
+    def decode(self, key: bytes | None, value: bytes | None) -> Entry | None:
+        """The entry in a record; None for a kind this release does not know.
+
+        Raises:
+            PenstockError: CORRUPT_LOG; the bytes are not what they claim to be.
+        """
+        try:
+            return _decode(key, value, self._kinds)
+        except (StructError, IndexError, ValueError) as error:
+            raise PenstockError(Code.CORRUPT_LOG, f"a record of an internal topic cannot be read: {error}") from None
 
 
-def _decode(key: bytes | None, value: bytes | None, transactions: bool) -> Entry | None:
+GROUP_RECORDS = Records(
+    {0: Kind.OFFSET} | {kind.value: kind for kind in Kind if kind is not Kind.TRANSACTION}  # 0 is older
+)
+TRANSACTION_RECORDS = Records({0: Kind.TRANSACTION})
+
+
+def _encode_offset(head: bytes, entry: Entry) -> tuple[bytes, bytes]:
+    """As its schema would; nothing else is written nearly as often."""
+    group, topic, partition = entry.key
+    group, topic = group.encode(), topic.encode()
+    offset, leader_epoch, metadata, committed_at = entry.value
+    metadata = metadata.encode()
+    short, version = _SHORT.pack, _SCHEMAS[Kind.OFFSET].version
+    key = b"".join((head, short(len(group)), group, short(len(topic)), topic, _INT.pack(partition)))
+    value = _OFFSET_HEAD.pack(version, offset, leader_epoch, len(metadata)) + metadata + _LONG.pack(committed_at)
+    return key, value
+
+
+def _decode(key: bytes | None, value: bytes | None, kinds: Mapping[int, Kind]) -> Entry | None:
     if key is None:
         raise ValueError("it has no key")
-    number = _SHORT.unpack_from(key)[0]
-    kind = (_TRANSACTION_KINDS if transactions else _GROUP_KINDS).get(number)
+    kind = kinds.get(_SHORT.unpack_from(key)[0])
     if kind is None:
         return None
     schema = _SCHEMAS[kind]

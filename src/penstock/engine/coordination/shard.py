@@ -1,9 +1,16 @@
 """One partition of an internal topic and the state machine that lives in it.
 
-The machine is made of the snapshot and the log behind it. Each step changes it and returns an outcome: its records are
-appended as one batch, its replies go out when the log is durable up to there. A reply of a step that wrote nothing
-waits for what was written before it, so nobody is ever told what a crash could undo. If an append fails, the machine is
-ahead of its log: everybody who waits is sent away, and it is made again.
+The machine is made of the snapshot and the log behind it. Each step changes it at once and returns an outcome. The
+records of all steps of one turn of the event loop are appended as one batch at its end, and the replies go out when the
+log is durable up to there. A reply of a step that wrote nothing waits for what was written before it, so nobody is ever
+told what a crash could undo. If an append fails, the machine is ahead of its log: everybody who waits is sent away, and
+it is made again.
+
+The log has the records in the order of the steps. So whatever else comes into it (a batch that is part of a
+transaction, a transaction's marker), and whoever takes the log's end for how far the machine is (a snapshot), ends the
+turn first.
+
+A shard may be attached to a partition (`attached_shards.py`): then its machine says which records of that one it needs.
 
 In a cluster the machine lives where its partition is led. It is made when everything in the log is committed, so that
 it never tells what another leader could take back, and thrown away when another broker leads.
@@ -12,16 +19,17 @@ it never tells what another leader could take back, and thrown away when another
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from struct import error as StructError  # noqa: N812
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from penstock.engine.coordination.outcome import Outcome, Reply, Token
-from penstock.engine.coordination.schemas import Entry, decode_entry, encode_entry
+from penstock.engine.coordination.registry import Codec
+from penstock.engine.coordination.schemas import Entry
 from penstock.engine.coordination.snapshot import SavedRecord, encode_record, load_snapshot, save_snapshot
+from penstock.engine.coordination.turn import Kept, Turn
 from penstock.engine.partition import Partition
+from penstock.engine.safety import until_settled
 from penstock.engine.steady_clock import SteadyClock
-from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
 from penstock.ports.disk import Disk, is_shortage
@@ -44,6 +52,8 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _LARGEST_OPENED = 64 << 20
 _ENCODED_AT_ONCE = 200  # a millisecond
 _LONGEST_WAIT_S = 5.0
+_MOST_GATHERED_BYTES = 1 << 20
+"""Of one turn: what a follower or a restart reads at once."""
 
 
 class Machine(Protocol):
@@ -71,6 +81,7 @@ class Machine(Protocol):
 
 M = TypeVar("M", bound=Machine)
 Step = Callable[[M, int, Token], Outcome]
+Duties = Callable[["Shard[M]", M], Callable[[], None] | None]
 
 
 class InTransaction(NamedTuple):
@@ -91,7 +102,9 @@ class Surroundings(NamedTuple):
 class Shard(Generic[M]):
     """Args:
     make: an empty machine, told the time.
+    codec: of its records.
     duties: called after every step; what it returns is called when that step is durable.
+    floor: the lowest offset that a machine needs of the partition this one is attached to, None for nothing.
     """
 
     def __init__(
@@ -99,14 +112,19 @@ class Shard(Generic[M]):
         partition: Partition,
         around: Surroundings,
         make: Callable[[int], M],
-        *,
-        transactions: bool = False,
-        duties: Callable[["Shard[M]", M], Callable[[], None] | None] | None = None,
+        codec: Codec,
+        duties: Duties[M] | None = None,
+        floor: Callable[[M], int | None] | None = None,
     ) -> None:
         self.partition = partition
+        self._floor = floor
+        self._lowest: int | None = 0
+        """The least floor since everything that the machine has decided was safe the last time; None for nothing."""
+        if floor is not None:
+            partition.floor = self._ask_floor
         self._around = around
         self._make = make
-        self._transactions = transactions
+        self._codec = codec
         self._duties = duties
         self._machine: M | None = None
         self._loading: asyncio.Task[None] | None = None
@@ -119,6 +137,9 @@ class Shard(Generic[M]):
         self._kept = 0
         self._saving = asyncio.Lock()
         self._closed = False
+        self._turn = Turn()
+        self._ending: asyncio.Handle | None = None
+        """Ends the turn, if it has any records."""
         self.replayed = 0
         """Records the last start read from the log, besides the snapshot's."""
 
@@ -126,12 +147,17 @@ class Shard(Generic[M]):
 
     async def ask(self, step: Step[M], written_in: InTransaction | None = None) -> Any:
         """Take a step and return its reply, once it is safe to be told. Raises PenstockError."""
-        machine = await self.machine()
+        machine = self._machine
+        if machine is None or self._closed:
+            machine = await self.machine()
         if written_in is not None:
             self._check_epoch(written_in)
-        self._next_token += 1
-        token = self._next_token
-        outcome = self._taken(machine, lambda: step(machine, self._around.clock.now_ms(), token))
+        self._next_token = token = self._next_token + 1
+        try:
+            outcome = step(machine, self._around.clock.now_ms(), token)
+        except Exception as error:
+            self._broke_off(error)
+            raise
         waiting = self._waiting[token] = asyncio.get_running_loop().create_future()
         try:
             self._carry_out(machine, outcome, written_in)
@@ -174,9 +200,12 @@ class Shard(Generic[M]):
         if self._machine is None and not self._closed:
             self._check_led()
             self._begin_loading()
+            epoch = self.partition.leader_epoch
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LONGEST_WAIT_S):
                     await self._tried.wait()
+            if self.partition.leader_epoch != epoch:  # who asked may have asked another broker since, and gone on
+                raise PenstockError(Code.NOT_COORDINATOR, f"{self._name} got another leader while it was loaded")
         if self._closed:
             raise PenstockError(Code.COORDINATOR_NOT_AVAILABLE, "the broker stops")
         if self._machine is None:
@@ -203,68 +232,117 @@ class Shard(Generic[M]):
 
     def lost(self) -> None:
         """It leads no more, or in another epoch: the machine is somebody else's."""
-        self._machine = None
-        self._tried.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._tried.set()  # whoever waits for it goes elsewhere
+        self._tried = asyncio.Event()
+        self._forget_machine()
         self._send_away(Code.NOT_COORDINATOR, f"{self._name} is led by another broker now")
 
     def step(self, step: Callable[[M, int], Outcome]) -> None:
         """Take a step nobody waits for; none if the machine is not loaded."""
         machine = self._machine
         if machine is not None:
-            outcome = self._taken(machine, lambda: step(machine, self._around.clock.now_ms()))
+            try:
+                outcome = step(machine, self._around.clock.now_ms())
+            except Exception as error:
+                self._broke_off(error)
+                raise
             self._carry_out(machine, outcome)
 
     def marker(self, producer_id: int, committed: bool) -> None:
-        """A marker was appended to this partition."""
+        """A marker was appended to this partition; the turn was ended right before that."""
         if self._machine is not None:  # else it is in the log that will be read
             self._machine.marker(producer_id, committed=committed)
             self._since_snapshot += 1
             self._carry_out(self._machine, Outcome())
 
+    # --- what is needed of the data
+
+    def _ask_floor(self) -> int | None:
+        """A crash may undo what is not safe yet, so whatever was needed since it was counts as needed still."""
+        machine, log = self._machine, self.partition.led
+        if machine is None or log is None or self._floor is None:
+            return 0
+        if self._turn.records or self.partition.high_watermark < log.end_offset:
+            self._note_floor(machine)
+        else:
+            self._lowest = self._floor(machine)
+        return self._lowest
+
+    def _note_floor(self, machine: M) -> None:
+        if self._floor is not None:
+            floors = [floor for floor in (self._lowest, self._floor(machine)) if floor is not None]
+            self._lowest = min(floors, default=None)
+
     # --- carrying out
 
-    def _taken(self, machine: M, step: Callable[[], Outcome]) -> Outcome:
-        """A step's outcome. A machine whose step broke off is not what its log says."""
-        try:
-            return step()
-        except PenstockError:
-            raise  # refused before anything changed
-        except Exception as error:
+    def _broke_off(self, error: Exception) -> None:
+        """A machine whose step broke off is not what its log says, unless the step was refused: nothing changed."""
+        if not isinstance(error, PenstockError):
             self._start_over(error)
-            raise
 
     def _carry_out(self, machine: M, outcome: Outcome, written_in: InTransaction | None = None) -> None:
-        if outcome.records:
+        """Have the records of a step kept, and its replies sent when they are: with the turn, if that has any."""
+        try:
+            records = [self._codec.encode(entry) for entry in outcome.records]
+        except (StructError, ValueError) as error:
+            self._start_over(error)
+            return
+        if written_in is None and (records or self._turn.records):
+            self._turn.add(records, outcome.replies)
+            if self._ending is None:
+                self._ending = asyncio.get_running_loop().call_soon(self.end_turn)
+            if self._turn.size_bytes >= _MOST_GATHERED_BYTES:
+                self.end_turn()
+            return
+        self.end_turn()
+        if self._machine is machine:
+            self._keep(machine, records, outcome.replies, written_in)
+
+    def end_turn(self) -> None:
+        """Append now what was gathered, if there is anything."""
+        machine, turn = self._machine, self._turn
+        if turn.records and machine is not None:
+            self._forget_turn()
+            self._keep(machine, turn.records, turn.replies)
+
+    def _forget_turn(self) -> None:
+        self._turn = Turn()
+        if self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+
+    def _keep(
+        self, machine: M, records: list[Kept], replies: Sequence[Reply], written_in: InTransaction | None = None
+    ) -> None:
+        if records:
             try:
-                self._append(outcome.records, written_in)
-            except (PenstockError, StructError, ValueError) as error:
+                self._append(records, written_in)
+            except Exception as error:
                 self._start_over(error)
+                if not isinstance(error, PenstockError | StructError | ValueError):
+                    raise
                 return
+            self._note_floor(machine)
         duty = self._duties(self, machine) if self._duties is not None else None
         log = self.partition.leading()
-        if (outcome.replies or duty) and self.partition.high_watermark >= log.end_offset:
-            self._told(machine, outcome.replies, duty)
-        elif outcome.replies or duty:
-            wait = AckWait(partial(self._told, machine, outcome.replies, duty))
-            self.partition.waiters.add_ack(log.end_offset - 1, wait)
-            wait.arrive()
+        if (replies or duty) and self.partition.high_watermark >= log.end_offset:
+            self._told(machine, replies, duty)
+        elif replies or duty:
+            self.partition.when_safe(log.end_offset - 1, lambda _: self._told(machine, replies, duty), patient=True)
         self._set_timer(machine)
         if self._since_snapshot >= max(SNAPSHOT_EVERY, self._kept) and not self._saving.locked():
             self.save_soon()
 
-    def _append(self, entries: Sequence[Entry], written_in: InTransaction | None) -> None:
+    def _append(self, kept: list[Kept], written_in: InTransaction | None) -> None:
         now_ms = self._around.clock.now_ms()
-        records = [(*encode_entry(entry), (), now_ms) for entry in entries]
+        records = [(key, value, (), now_ms) for key, value in kept]
         if written_in is None:
             batch = build_batch(records)
         else:
             producer_id, epoch = written_in
             batch = build_batch(records, producer_id=producer_id, producer_epoch=epoch, transactional=True)
         self.partition.append_own(bytearray(batch))
-        self._since_snapshot += len(entries)
+        self._since_snapshot += len(kept)
 
     def _told(self, machine: M, replies: Sequence[Reply], duty: Callable[[], None] | None) -> None:
         if self._machine is not machine or self.partition.led is None:
@@ -283,13 +361,18 @@ class Shard(Generic[M]):
     def _start_over(self, error: Exception) -> None:
         """The machine has changed and its log has not: forget the machine."""
         log_.limited("append").warning("coordinator starts over", partition=self._name, error=str(error))
+        self._forget_machine()
+        self._send_away(Code.COORDINATOR_NOT_AVAILABLE, f"{self._name} cannot be written: {error}")
+        self._begin_loading()
+
+    def _forget_machine(self) -> None:
+        """With all it has decided that is not in the log."""
         self._machine = None
+        self._forget_turn()
         self._tried.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._send_away(Code.COORDINATOR_NOT_AVAILABLE, f"{self._name} cannot be written: {error}")
-        self._begin_loading()
 
     def _send_away(self, code: Code, text: str) -> None:
         for waiting in list(self._waiting.values()):
@@ -319,7 +402,11 @@ class Shard(Generic[M]):
         deadline = machine.next_deadline()
         outcome = Outcome()
         if deadline is not None and deadline <= now:
-            outcome = self._taken(machine, lambda: machine.tick(now))
+            try:
+                outcome = machine.tick(now)
+            except Exception as error:
+                self._broke_off(error)
+                raise
         self._carry_out(machine, outcome)
 
     # --- loading
@@ -349,6 +436,8 @@ class Shard(Generic[M]):
                 log_.limited("load").warning("coordinator cannot be loaded", partition=self._name, error=str(error))
             else:
                 self._machine = machine
+                if self._floor is not None:
+                    self._lowest = self._floor(machine)  # all it was made of is committed
                 self._tried.set()
                 self._carry_out(machine, Outcome())
                 return
@@ -358,7 +447,9 @@ class Shard(Generic[M]):
 
     async def _replay(self) -> M:
         log, epoch = self.partition.opened(), self.partition.leader_epoch
-        await self._settled()
+        await until_settled(self.partition)  # or another leader could take back what is told of it
+        if self.partition.attached_to is not None:  # nor may it be told what records there are, which it is about
+            await until_settled(self.partition.attached_to)
         self.partition.check_in_sync()
         machine = self._make(self._around.clock.now_ms())
         offset = await self._load_snapshot(machine, log)
@@ -372,17 +463,6 @@ class Shard(Generic[M]):
         if self.partition.led is not log or self.partition.leader_epoch != epoch:
             raise PenstockError(Code.NOT_COORDINATOR, f"{self._name} got another leader while it was loaded")
         return machine
-
-    async def _settled(self) -> None:
-        """Return when everything in the log is committed. Raises PenstockError NOT_LEADER."""
-        done = asyncio.get_running_loop().create_future()
-        wait = AckWait(
-            lambda: None if done.done() else done.set_result(None),
-            lambda _, error: None if done.done() else done.set_exception(error),
-        )
-        self.partition.settle(wait)
-        wait.arrive()
-        await done
 
     async def _load_snapshot(self, machine: M, log: Log) -> int:
         try:
@@ -399,7 +479,7 @@ class Shard(Generic[M]):
         for at, record in enumerate(snapshot.records):
             if at % _ENCODED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-            entry = decode_entry(record.key, record.value, transactions=self._transactions)
+            entry = self._codec.decode(record.key, record.value)
             if entry is not None:
                 machine.replay(entry, -1, record.producer_id, now)
         return snapshot.offset
@@ -413,7 +493,7 @@ class Shard(Generic[M]):
             return 1
         producer_id = header.producer_id if header.is_transactional else None
         for offset, _, record in iterate_batch(batch, _LARGEST_OPENED):
-            entry = decode_entry(record.key, record.value, transactions=self._transactions)
+            entry = self._codec.decode(record.key, record.value)
             if entry is not None and offset >= start_offset:
                 machine.replay(entry, offset, producer_id, now)
                 count += 1
@@ -435,6 +515,7 @@ class Shard(Generic[M]):
                     raise
 
     async def _save(self) -> None:
+        self.end_turn()
         machine, log = self._machine, self.partition.log
         if machine is None or log is None or self._since_snapshot == 0:
             return
@@ -443,7 +524,7 @@ class Shard(Generic[M]):
         for at, (entry, producer_id) in enumerate(machine.dump()):
             if at % _ENCODED_AT_ONCE == 0:
                 await asyncio.sleep(0)
-            encoded.append(encode_record(SavedRecord(*encode_entry(entry), producer_id)))
+            encoded.append(encode_record(SavedRecord(*self._codec.encode(entry), producer_id)))
         await self._around.committer.commit(log)
         if self.partition.led is not log or self.partition.high_watermark < offset:
             return  # what is not committed may be taken back, and a snapshot must not outlive it; the next one will do

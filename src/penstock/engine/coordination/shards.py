@@ -1,7 +1,7 @@
 """All shards of one internal topic: made when the topic is first needed, found by the hash of a name."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Protocol
 
 from penstock.engine.coordination.internal_topics import shard_of
@@ -55,13 +55,18 @@ class Shards(Generic[M]):
         return self._shards[index] if index < len(self._shards) else None
 
     async def load(self) -> None:
-        """Load them all, one after the other: nobody may have asked yet, but time-outs run."""
-        for shard in self:
-            try:
-                await shard.load()
-            except PenstockError as error:
-                if error.code not in (Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOADING, Code.NOT_COORDINATOR):
-                    raise  # else it was said, and whoever asks for it is told again
+        """Load them all: nobody may have asked yet, but time-outs run."""
+        await load_all(self)
 
     async def close(self) -> None:
         await asyncio.gather(*(shard.close() for shard in self._shards))
+
+
+async def load_all(shards: Iterable[Shard[M]]) -> None:
+    """One after the other; what cannot be loaded goes on being tried by itself."""
+    for shard in shards:
+        try:
+            await shard.load()
+        except PenstockError as error:
+            if error.code not in (Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOADING, Code.NOT_COORDINATOR):
+                raise  # else it was said, and whoever asks for it is told again

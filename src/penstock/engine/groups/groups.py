@@ -6,10 +6,10 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC
+from penstock.engine.coordination.coordinators import Coordinators
 from penstock.engine.coordination.outcome import Outcome, Token
-from penstock.engine.coordination.shard import InTransaction, Shard, Step, Surroundings
-from penstock.engine.coordination.shards import Shards, TopicMaker
+from penstock.engine.coordination.registry import GROUPS
+from penstock.engine.coordination.shard import InTransaction, Shard, Step
 from penstock.engine.groups.classic_requests import (
     ClassicDescription,
     GroupLimits,
@@ -45,6 +45,7 @@ from penstock.engine.topics import Topics
 from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
 from penstock.ports.randomness import Randomness, new_uuid
+from penstock.turns import Turns
 
 log_ = get_logger("groups")
 
@@ -63,21 +64,21 @@ class GroupSettings(NamedTuple):
 class Groups:
     def __init__(
         self,
-        around: Surroundings,
+        coordinators: Coordinators,
         topics: Topics,
-        make_topic: TopicMaker,
+        turns: Turns,
         randomness: Randomness,
         settings: GroupSettings | None = None,
     ) -> None:
-        self._around = around
+        self._turns = turns
         self._settings = settings or GroupSettings()
         self._view = EngineTopics(topics)
         self._randomness = randomness
         self._room = MemberRoom()
-        self.shards = Shards(OFFSETS_TOPIC, make_topic, self._make_shard)
+        self.shards = coordinators.register(GROUPS, self._machines, forget_topic=self.topic_deleted)
 
-    def _make_shard(self, partition: Partition) -> Shard[GroupMachine]:
-        return Shard(partition, self._around, partial(self._make_machine, self._room.share()))
+    def _machines(self, partition: Partition) -> Callable[[int], GroupMachine]:
+        return partial(self._make_machine, self._room.share())
 
     def _make_machine(self, room: Share, now: int) -> GroupMachine:
         settings = self._settings
@@ -168,6 +169,12 @@ class Groups:
             except PenstockError as error:
                 log_.warning("offsets of a deleted topic stay", topic=name, error=str(error), help=error.help)
 
+    def before_marker(self, index: int) -> None:
+        """The marker of a transaction is about to be appended to a partition of the offsets' topic."""
+        shard = self.shards.at(index)
+        if shard is not None:
+            shard.end_turn()
+
     def on_marker(self, index: int, producer_id: int, committed: bool) -> None:
         """The marker of a transaction was appended to a partition of the offsets' topic."""
         shard = self.shards.at(index)
@@ -194,7 +201,7 @@ class Groups:
     async def list(self, states: frozenset[str], types: frozenset[str]) -> list[GroupListing]:
         found: list[GroupListing] = []
         for shard in self.shards:
-            await self._around.turns.next()
+            await self._turns.next()
             found += await shard.ask(lambda m, now, token: m.list_groups(now, token, states, types))
         return found
 
@@ -223,6 +230,7 @@ async def _forget_some(shard: Shard[GroupMachine], topic: str, unlooked: list[st
     """One step for some of the groups; others had their turn meanwhile. Raises PenstockError."""
     machine = await shard.machine()
     shard.step(lambda machine, now: machine.topic_deleted(topic, unlooked))
+    shard.end_turn()
     if shard.loaded is not machine:  # nothing was written, and trying again at once would not help
         raise PenstockError(
             Code.COORDINATOR_NOT_AVAILABLE, f"{shard.partition.topic}-{shard.partition.index} cannot be written"

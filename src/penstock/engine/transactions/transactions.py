@@ -17,11 +17,14 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from penstock.engine.coordination.coordinators import Coordinators
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, shard_of
+from penstock.engine.coordination.registry import TRANSACTIONS
 from penstock.engine.coordination.shard import Shard, Surroundings
-from penstock.engine.coordination.shards import Shards, TopicMaker
+from penstock.engine.coordination.shards import TopicMaker
 from penstock.engine.partition import Partition
 from penstock.engine.producer_ids import ProducerIds
+from penstock.engine.safety import until_safe
 from penstock.engine.topics import Topics
 from penstock.engine.transactions.machine import TransactionMachine
 from penstock.engine.transactions.other_brokers import NoOtherBrokers, OtherBrokers
@@ -35,7 +38,6 @@ from penstock.engine.transactions.requests import (
     TransactionListing,
 )
 from penstock.engine.transactions.transaction import ProducerIdentity, State, TopicPartition
-from penstock.engine.waiters import AckWait
 from penstock.errors import Code, PenstockError
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import Stats
@@ -50,15 +52,18 @@ _FENCED = (Code.INVALID_PRODUCER_EPOCH, Code.COORDINATOR_FENCED)
 
 class Transactions:
     """Args:
-    on_offsets_marker: told (partition, producer id, committed) when a marker went into the offsets' topic.
+    before_offsets_marker: told the partition of the offsets' topic that a marker is about to go into.
+    on_offsets_marker: told (partition, producer id, committed) when it did.
     """
 
     def __init__(
         self,
+        coordinators: Coordinators,
         around: Surroundings,
         topics: Topics,
         make_topic: TopicMaker,
         producer_ids: ProducerIds,
+        before_offsets_marker: Callable[[int], None],
         on_offsets_marker: Callable[[int, int, bool], None],
         limits: TransactionLimits | None = None,
         *,
@@ -69,17 +74,15 @@ class Transactions:
         self._topics = topics
         self._make_topic = make_topic
         self._producer_ids = producer_ids
+        self._before_offsets_marker = before_offsets_marker
         self._on_offsets_marker = on_offsets_marker
         self._limits = limits or TransactionLimits()
         self.other_brokers: OtherBrokers = NoOtherBrokers()
         """Replaced in a cluster, before the start."""
-        self.shards = Shards(TRANSACTIONS_TOPIC, make_topic, self._make_shard)
+        self.shards = coordinators.register(TRANSACTIONS, self._machines, self._duties)
 
-    def _make_shard(self, partition: Partition) -> Shard[TransactionMachine]:
-        def make(now: int) -> TransactionMachine:
-            return TransactionMachine(self._limits, coordinator_epoch=partition.leader_epoch)
-
-        return Shard(partition, self._around, make, transactions=True, duties=self._duties)
+    def _machines(self, partition: Partition) -> Callable[[int], TransactionMachine]:
+        return lambda now: TransactionMachine(self._limits, coordinator_epoch=partition.leader_epoch)
 
     # --- what clients ask for; all raise PenstockError
 
@@ -228,7 +231,7 @@ class Transactions:
                 written.append((partition, last_offset))
             except PenstockError as error:
                 results[place] = error
-        visible = _visibility(written)  # before anybody else has a turn: these may be led elsewhere in a moment
+        visible = until_safe(written)  # before anybody else has a turn: these may be led elsewhere in a moment
         asked = [self._ask_to_write(broker_id, due, wanted) for broker_id, wanted in elsewhere.items()]
         try:
             for answered in await asyncio.gather(*asked):
@@ -284,6 +287,8 @@ class Transactions:
         if bumped and known is not None and known.epoch == producer_epoch:
             return log.end_offset - 1  # it comes once more: in its epoch the next transaction may have begun (KIP-1228)
         marker = Marker.COMMIT if committed else Marker.ABORT
+        if partition.topic == OFFSETS_TOPIC:
+            self._before_offsets_marker(partition.index)
         try:
             appended = partition.append_marker(producer_id, producer_epoch, marker, coordinator_epoch)
         except PenstockError as error:
@@ -312,7 +317,7 @@ class Transactions:
         """
         partition = self._topics.partition(topic, index)
         last_offset = self._mark(partition, producer_id, producer_epoch, coordinator_epoch, committed, bumped)
-        await _visibility([(partition, last_offset)])
+        await until_safe([(partition, last_offset)])
 
     async def abort_open(self, topic: str, index: int, producer_id: int, producer_epoch: int) -> None:
         """Abort a producer's transaction in one partition, whatever its coordinator says: for one that hangs.
@@ -329,7 +334,7 @@ class Transactions:
             raise PenstockError(Code.INVALID_TOPIC, f"topic {topic!r} is written by the broker only")
         self._check_undecided(partition, producer_id)
         appended = partition.append_abort(producer_id, producer_epoch)
-        await _visibility([(partition, appended.last_offset)])
+        await until_safe([(partition, appended.last_offset)])
 
     def _check_undecided(self, partition: Partition, producer_id: int) -> None:
         """Whether no coordinator here has committed the transaction and will say so in the partition, as it may there.
@@ -375,24 +380,6 @@ async def _while_it_leads(answer: Coroutine[Any, Any, T], broker_id: int, partit
         return asked.result()
     finally:
         asked.cancel()
-
-
-def _visibility(written: list[tuple[Partition, int]]) -> "asyncio.Future[None]":
-    """Done when what was appended up to these offsets is visible, and so durable where that was promised.
-
-    A PenstockError: a partition is not led here any more. To be asked for right after the append, or nobody would tell
-    of that, and later offsets of another leader's would pass for those.
-    """
-    visible: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    wait = AckWait(  # done: who waited was cancelled
-        lambda: None if visible.done() else visible.set_result(None),
-        lambda _, error: None if visible.done() else visible.set_exception(error),
-    )
-    for partition, last_offset in written:
-        if partition.high_watermark <= last_offset:
-            partition.waiters.add_ack(last_offset, wait)
-    wait.arrive()
-    return visible
 
 
 class Settled(NamedTuple):

@@ -1,10 +1,13 @@
 """Who is in the cluster, as clients are told: all brokers that are there, or this one."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY
 from penstock.protocols.kafka.handlers import Context
+
+if TYPE_CHECKING:
+    from penstock.cluster.image import BrokerRecord
 
 
 class Endpoint(NamedTuple):
@@ -22,7 +25,7 @@ def endpoints(context: Context, *, departed: bool = False) -> list[Endpoint]:
     if context.image is None:
         return [Endpoint(context.node_id, context.host, context.port)]
     brokers = context.image.departed | context.image.brokers if departed else context.image.reachable()
-    told = {each: Endpoint(each, broker.host, broker.port, broker.rack) for each, broker in brokers.items()}
+    told = {each: _place(context, broker) for each, broker in brokers.items()}
     told.setdefault(context.node_id, Endpoint(context.node_id, context.host, context.port))  # whoever asks has found it
     return [told[each] for each in sorted(told)]
 
@@ -32,7 +35,13 @@ def endpoint(context: Context, node_id: int) -> Endpoint | None:
     if context.image is None:
         return Endpoint(context.node_id, context.host, context.port) if node_id == context.node_id else None
     broker = context.image.reachable().get(node_id)
-    return Endpoint(broker.broker_id, broker.host, broker.port, broker.rack) if broker is not None else None
+    return _place(context, broker) if broker is not None else None
+
+
+def _place(context: Context, broker: "BrokerRecord") -> Endpoint:
+    """Where a client finds a broker: at its listener of the name of the one the client came to, if it has one."""
+    host, port = broker.endpoints.get(context.listener, (broker.host, broker.port))
+    return Endpoint(broker.broker_id, host, port, broker.rack)
 
 
 def controller_id(context: Context) -> int:

@@ -4,16 +4,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from penstock.cluster import broker_settings
+from penstock.engine.access import Operation
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.configs import BROKER, REFUSALS, TOPIC, check_broker, find_topic, unknown_type
-from penstock.protocols.kafka.handlers import Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.messages import Message
 
 Alter = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
-async def alter_resources(context: Context, request: Message, make_alter: Callable[[Message], Alter]) -> Fields:
+async def alter_resources(
+    context: Context, caller: Caller, request: Message, make_alter: Callable[[Message], Alter]
+) -> Fields:
     """Alter every resource of a request; `make_alter` gives the change that one of them asks for."""
     named = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
     responses = []
@@ -22,10 +25,11 @@ async def alter_resources(context: Context, request: Message, make_alter: Callab
         try:
             _check(resource, named)
             if resource.resource_type == BROKER:
+                caller.acting.rights.check_cluster(Operation.ALTER_CONFIGS)
                 await _alter_broker(context, resource, make_alter(resource), validate_only=request.validate_only)
             else:
-                topic = find_topic(context, resource.resource_name)
-                await context.engine.alter_topic(topic, make_alter(resource), validate_only=request.validate_only)
+                topic = find_topic(caller, resource.resource_name, Operation.ALTER_CONFIGS)
+                await caller.acting.topics.alter(topic, make_alter(resource), validate_only=request.validate_only)
         except PenstockError as error:
             code, text = errors.kafka_code(error), errors.describe(error)
         responses.append(

@@ -9,11 +9,12 @@ from typing import Final, NamedTuple
 
 from penstock.cluster import broker_settings
 from penstock.cluster.image import CORDON
+from penstock.engine.access import Operation
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.engine.topic_config import SETTINGS, Setting
 from penstock.engine.topics import Topic, check_name
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka.handlers import Context
+from penstock.protocols.kafka.handlers import Caller, Context
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -161,16 +162,16 @@ def _broker_synonyms(context: Context, setting: Setting) -> list[Synonym]:
     name = setting.broker_name
     if not name:
         return []
-    in_file = context.engine.topic_defaults if context.file_defaults is None else context.file_defaults
+    in_file = context.topic_defaults if context.file_defaults is None else context.file_defaults
     synonyms = _set_at_run_time(context, context.node_id, name)
     if setting.name in in_file:
         synonyms.append(Synonym(name, in_file[setting.name], BROKER_SOURCE))
     return [*synonyms, Synonym(name, setting.default, DEFAULT_SOURCE)]
 
 
-def find_topic(context: Context, name: str) -> Topic:
-    """Raises PenstockError INVALID_TOPIC or UNKNOWN_TOPIC."""
-    topic = context.engine.topics.get(name)
+def find_topic(caller: Caller, name: str, operation: Operation) -> Topic:
+    """Raises PenstockError NOT_AUTHORISED, INVALID_TOPIC or UNKNOWN_TOPIC."""
+    topic = caller.acting.topics.get(name, operation)
     if topic is None:
         check_name(name)
         raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {name!r} is unknown")

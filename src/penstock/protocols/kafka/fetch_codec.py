@@ -9,12 +9,11 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812
 from typing import NamedTuple
 
+from penstock.engine.reading import AbortedTransaction, Slice
 from penstock.net.connection import Part, PeerError
-from penstock.protocols.kafka import broker_words
-from penstock.protocols.kafka.codec import encode_uvarint, read_uvarint, skip_tags
 from penstock.protocols.kafka.fetch_sessions import TopicKey, Wanted
-from penstock.storage.log.segment import FileSlice
-from penstock.storage.log.transactions import AbortedTransaction
+from penstock.protocols.kafka_wire import broker_words
+from penstock.protocols.kafka_wire.codec import encode_uvarint, read_uvarint, skip_tags
 
 FLEXIBLE_FROM = 12
 IDS_FROM = 13
@@ -59,7 +58,7 @@ class Row(NamedTuple):
     high_watermark: int
     stable_offset: int
     log_start: int
-    data: FileSlice | None
+    data: Slice | None
     diverging: tuple[int, int] | None = None
     """Epoch and end offset where the client's history parts from ours."""
     aborted: Sequence[AbortedTransaction] = ()

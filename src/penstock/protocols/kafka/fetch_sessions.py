@@ -14,7 +14,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from penstock.engine.waiters import Waiters
+from penstock.engine.access import ANONYMOUS, Subject
+from penstock.engine.partition import Partition
 from penstock.ports.randomness import Randomness
 
 MAX_SESSIONS = 1000
@@ -40,21 +41,18 @@ class Wanted:
     told: tuple[int, int, int] | None = None
     """High watermark, log start and stable offset of the last answer."""
     session: "FetchSession | None" = field(default=None, repr=False, compare=False)
-    watched: Waiters | None = field(default=None, repr=False, compare=False)
-    """Where `moved` is called when there is something new."""
+    watched: Partition | None = field(default=None, repr=False, compare=False)
+    """Which calls `moved` when there is something new."""
 
-    def watch(self, waiters: Waiters, *, as_follower: bool) -> None:
-        if self.watched is not waiters:
+    def watch(self, partition: Partition, *, as_follower: bool) -> None:
+        if self.watched is not partition:
             self.unwatch()
-            self.watched = waiters
-        if as_follower:
-            waiters.add_follower(self.moved)
-        else:
-            waiters.add_reader(self.moved)
+            self.watched = partition
+        partition.watch(self.moved, as_replica=as_follower)
 
     def unwatch(self) -> None:
         if self.watched is not None:
-            self.watched.remove_reader(self.moved)
+            self.watched.unwatch(self.moved)
             self.watched = None
 
     def moved(self) -> None:
@@ -73,6 +71,8 @@ class FetchSession:
 
     session_id: int
     uses_ids: bool
+    owner: Subject = ANONYMOUS
+    """Whose it is: for anybody else it is not there."""
     epoch: int = 1
     wanted: dict[Key, Wanted] = field(default_factory=dict)
     ready: dict[Key, Wanted] = field(default_factory=dict)
@@ -118,11 +118,11 @@ class FetchSession:
         if self._on_moved is not None:
             self._on_moved(key, wanted)
 
-    def rest(self, wanted: Wanted, waiters: Waiters, *, as_follower: bool) -> None:
+    def rest(self, wanted: Wanted, partition: Partition, *, as_follower: bool) -> None:
         """There is nothing for the client there until it moves."""
         if wanted.session is self:  # and not replaced by a later request
             self.ready.pop((wanted.topic, wanted.index), None)
-            wanted.watch(waiters, as_follower=as_follower)
+            wanted.watch(partition, as_follower=as_follower)
 
     def served(self, wanted: Wanted) -> None:
         """A partition that was served goes last, so that the others get their turn (KIP-74)."""
@@ -164,11 +164,11 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, wanted: list[Wanted], uses_ids: bool) -> FetchSession:
+    def begin(self, wanted: list[Wanted], uses_ids: bool, owner: Subject = ANONYMOUS) -> FetchSession:
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._randomness.getrandbits(31)
-        session = FetchSession(session_id, uses_ids)
+        session = FetchSession(session_id, uses_ids, owner)
         self._sessions[session_id] = session
         self.update(session, wanted, [])
         return session
@@ -180,15 +180,17 @@ class FetchSessions:
         while len(self._sessions) > self._capacity or self._partitions > self._max_partitions:
             self._drop(self._sessions.popitem(last=False)[1])
 
-    def get(self, session_id: int) -> FetchSession | None:
+    def get(self, session_id: int, asker: Subject = ANONYMOUS) -> FetchSession | None:
         session = self._sessions.get(session_id)
-        if session is not None:
-            self._sessions.move_to_end(session_id)
+        if session is None or session.owner.principal != asker.principal:
+            return None
+        self._sessions.move_to_end(session_id)
         return session
 
-    def end(self, session_id: int) -> None:
-        session = self._sessions.pop(session_id, None)
+    def end(self, session_id: int, asker: Subject = ANONYMOUS) -> None:
+        session = self.get(session_id, asker)
         if session is not None:
+            del self._sessions[session_id]
             self._drop(session)
 
     def _drop(self, session: FetchSession) -> None:

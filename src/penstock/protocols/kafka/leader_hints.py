@@ -8,8 +8,8 @@ from penstock.engine.partition_state import NOBODY
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import cluster_view
 from penstock.protocols.kafka.cluster_view import Endpoint
-from penstock.protocols.kafka.codec import encode_uvarint
 from penstock.protocols.kafka.handlers import Context
+from penstock.protocols.kafka_wire.codec import encode_uvarint
 
 Leader = tuple[int, int]
 """Its id and epoch."""

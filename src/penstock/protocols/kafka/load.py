@@ -5,11 +5,12 @@ each partition the appends and reads so far, as rows of topic, partition and num
 """
 
 import time
+from collections.abc import Iterable
 from typing import Final
 
 import orjson
 
-from penstock.engine.engine import Engine
+from penstock.engine.topics import Topic
 from penstock.protocols.kafka.configs import BROKER_SOURCE, Entry
 
 NAME: Final = "penstock.load"
@@ -17,10 +18,10 @@ SINCE_VERSION: Final = 4  # of DescribeConfigs: older ones cannot carry a text t
 _DOCUMENTATION: Final = "CPU-seconds of this broker, and how often it has appended to and read from each partition."
 
 
-def load_entry(engine: Engine) -> Entry:
+def load_entry(topics: Iterable[Topic]) -> Entry:
     steps = [
         (topic.name, partition.index, partition.steps)
-        for topic in engine.topics
+        for topic in topics
         for partition in topic.partitions
         if partition.steps
     ]

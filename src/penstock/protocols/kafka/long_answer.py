@@ -1,7 +1,8 @@
 """Answers with thousands of rows: each is made and encoded by itself, and others have their turn after so many."""
 
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import element_of, encode, schema_of
+from penstock.protocols.kafka.handlers import Context, Fields
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import element_of, encode, schema_of
 
 ROWS_AT_ONCE = 100  # a millisecond or two
 LOOKS_AT_ONCE = 1000  # the same; more than there are in a request that is decoded at once, see `Api.parks`
@@ -15,7 +16,7 @@ class LongAnswer:
     __slots__ = ("_around", "_left", "_looks_left", "_schema", "_turns")
 
     def __init__(self, context: Context, api: Api, version: int, *arrays: str) -> None:
-        self._turns = context.engine.turns
+        self._turns = context.turns
         self._left = ROWS_AT_ONCE
         self._looks_left = LOOKS_AT_ONCE
         self._schema = self._around = schema_of(api.name, version, "response")

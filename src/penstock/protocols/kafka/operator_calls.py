@@ -6,15 +6,21 @@ from itertools import groupby
 from typing import TypeVar
 
 from penstock.cluster.operations import Operations, Outcomes, Place
+from penstock.engine.access import NotAuthorised, Operation
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Context, Fields
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
 
 T = TypeVar("T")
 
 
-async def in_time(context: Context, timeout_ms: int, ask: Callable[[Operations], Awaitable[T]]) -> T:
-    """What the cluster answers. Raises PenstockError INVALID_REQUEST on a broker of its own, TIMED_OUT."""
+async def in_time(context: Context, caller: Caller, timeout_ms: int, ask: Callable[[Operations], Awaitable[T]]) -> T:
+    """What the cluster answers to who may alter it.
+
+    Raises:
+        PenstockError: NOT_AUTHORISED, INVALID_REQUEST on a broker of its own, TIMED_OUT.
+    """
+    caller.acting.rights.check_cluster(Operation.ALTER)
     if context.operations is None:
         raise alone()
     try:
@@ -27,11 +33,21 @@ async def in_time(context: Context, timeout_ms: int, ask: Callable[[Operations],
 
 
 async def outcomes_in_time(
-    context: Context, timeout_ms: int, places: Iterable[Place], ask: Callable[[Operations], Awaitable[Outcomes]]
+    context: Context,
+    caller: Caller,
+    timeout_ms: int,
+    places: Iterable[Place],
+    ask: Callable[[Operations], Awaitable[Outcomes]],
 ) -> Outcomes:
-    """The same for partitions: what stops the whole is told of each, where clients look for a reason."""
+    """The same for partitions: what stops the whole is told of each, where clients look for a reason.
+
+    Raises:
+        PenstockError: NOT_AUTHORISED, which is told of the whole.
+    """
     try:
-        return await in_time(context, timeout_ms, ask)
+        return await in_time(context, caller, timeout_ms, ask)
+    except NotAuthorised:
+        raise
     except PenstockError as error:
         return dict.fromkeys(places, error)
 
@@ -42,7 +58,7 @@ def alone() -> PenstockError:
     )
 
 
-def told(error: PenstockError | None) -> Fields:
+def outcome_fields(error: PenstockError | None) -> Fields:
     """How it ended, in the fields most answers have for it."""
     if error is None:
         return {"error_code": errors.NONE, "error_message": None}

@@ -2,43 +2,44 @@
 
 The handlers' table is the one source of what is spoken: ApiVersions answers from it.
 
-On the internal listener a peer first proves that it is a broker of this cluster, by its certificate or by SCRAM. Until
-then it gets little memory, little time, and no answer to anything else. What only brokers may ask is refused
-elsewhere.
+Where peers have to say who they are, one is a `Guest`: until that is known, nothing is answered but what it needs to
+prove it. What only brokers may ask is there for brokers alone.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import partial
-from types import ModuleType
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, cast
 
-from penstock.net.connection import Answer, Connection, PeerError
+from penstock.engine.access import BROKERS, Subject
+from penstock.engine.acting.acting import Scope
+from penstock.net.connection import Answer, Connection, Part, PeerError
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import RequestStats
 from penstock.ports.clock import Clock
-from penstock.protocols.kafka import errors, fetch_codec, segment_codec
-from penstock.protocols.kafka.codec import decode_client_id, decode_head, encode_response_head, skip_client_id
+from penstock.protocols.kafka import fetch_codec, produce_codec
 from penstock.protocols.kafka.fetch_sessions import MAX_ERRORS
 from penstock.protocols.kafka.handlers import (
-    Api,
     Caller,
     Context,
     Fields,
     Handle,
+    Told,
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
+    alter_user_scram_credentials,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
-    copy_segment,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -46,6 +47,7 @@ from penstock.protocols.kafka.handlers import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -73,104 +75,77 @@ from penstock.protocols.kafka.handlers import (
     unregister_broker,
     write_txn_markers,
 )
-from penstock.protocols.kafka.identity import Login
-from penstock.protocols.kafka.messages import Schema, decode, decode_in_steps, encode, schema_of
-from penstock.protocols.kafka.segment_codec import CopyRequest
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.codec import decode_client_id, decode_head, encode_response_head, skip_client_id
+from penstock.protocols.kafka_wire.guest import Guest, OwnApi, peer_host
+from penstock.protocols.kafka_wire.messages import Message, Schema, decode, decode_in_steps, encode, schema_of
 
 log_ = get_logger("kafka")
 
-_HANDLERS: tuple[ModuleType, ...] = (
-    produce,
-    fetch,
-    list_offsets,
-    metadata,
-    find_coordinator,
-    api_versions,
-    sasl_handshake,
-    sasl_authenticate,
-    create_topics,
-    delete_topics,
-    init_producer_id,
-    offset_for_leader_epoch,
-    delete_records,
-    create_partitions,
-    describe_configs,
-    alter_configs,
-    incremental_alter_configs,
-    list_config_resources,
-    describe_cluster,
-    describe_topic_partitions,
-    describe_log_dirs,
-    describe_producers,
-    join_group,
-    sync_group,
-    heartbeat,
-    leave_group,
-    consumer_group_heartbeat,
-    consumer_group_describe,
-    offset_commit,
-    offset_fetch,
-    offset_delete,
-    list_groups,
-    describe_groups,
-    delete_groups,
-    add_partitions_to_txn,
-    add_offsets_to_txn,
-    end_txn,
-    txn_offset_commit,
-    write_txn_markers,
-    describe_transactions,
-    list_transactions,
-    elect_leaders,
-    alter_partition_reassignments,
-    list_partition_reassignments,
-    unregister_broker,
-)
-APIS: tuple[Api, ...] = tuple(module.API for module in _HANDLERS)
-_BY_KEY = {module.API.key: module for module in _HANDLERS}
 _LARGEST_SMALL_REQUEST = 2 << 20  # every request but Produce
 _DECODED_AT_ONCE = 8 * 1024  # bytes: at most 4 ms, if they are topics with a letter for a name
-_BEFORE_LOGIN: tuple[ModuleType, ...] = (api_versions, sasl_handshake, sasl_authenticate)
-_LARGEST_BEFORE_LOGIN = 64 * 1024
-_LOGIN_S = 10.0
 _LARGE_FETCH = 32 * 1024
 _TOPIC_AUTHORIZATION_FAILED = 29
 PROTOCOL = "kafka"
+
+
+class Route(NamedTuple):
+    """An API, and what serves its requests: called with the session, the frame, where in it the client id begins,
+    version, correlation id, the answer, and the API's figures. Raises `PeerError`."""
+
+    api: Api
+    serve: "Callable[[KafkaSession, memoryview, int, int, int, Answer, RequestStats], None]"
+
+
+class _Asked(NamedTuple):
+    """A request that is read by its schema, on the way to its answer."""
+
+    api: Api
+    version: int
+    correlation_id: int
+    answer: Answer
+    stats: RequestStats
+    body: bytes = b""
+    """Of a request whose answer is kept."""
+    revision: int = -1
+    """Of the topics, when it came."""
+    scope: Scope = (-1, None)
+    """Of who sent it, likewise."""
 
 
 class KafkaSession:
     """The session of one connection; see `net.connection.Session`.
 
     Args:
-        internal: whether the connection came to the listener for brokers.
+        guest: the peer, if it has to prove who it is.
     """
 
     __slots__ = (
+        "_acting",
         "_clock",
         "_connection",
         "_context",
-        "_deadline",
         "_fetches",
+        "_guest",
         "_is_broker",
-        "_is_locked",
-        "_login",
+        "_is_known",
         "_reading",
         "_replica_id",
+        "_routes",
         "_stats",
         "_tasks",
     )
 
-    def __init__(self, context: Context, connection: Connection, clock: Clock, *, internal: bool = False) -> None:
-        self._is_broker = internal and connection.certified
-        self._is_locked = internal and not self._is_broker
-        self._login: Login | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        if internal and context.identity is not None:
-            self._login = context.identity.make_login()
-        if self._is_locked:
-            connection.limit_frames(_LARGEST_BEFORE_LOGIN)
-            self._deadline = asyncio.get_running_loop().call_later(_LOGIN_S, self._too_late)
+    def __init__(self, context: Context, connection: Connection, clock: Clock, guest: Guest | None = None) -> None:
+        self._guest = guest
+        self._is_broker = False
+        self._is_known = False
+        self._acting = context.acting_as(Subject(host=peer_host(connection), door=context.listener))
+        self._routes = _ROUTES if guest is None else _BEFORE_LOGIN
         self._context = context
+        if guest is not None and guest.subject is not None:
+            self._let_in(guest, guest.subject)
         self._connection = connection
         self._clock = clock
         self._stats: dict[int, RequestStats] = {}
@@ -181,14 +156,10 @@ class KafkaSession:
 
     def handle(self, frame: memoryview, answer: Answer) -> None:
         key, version, correlation_id, position = decode_head(frame)
-        module = _BY_KEY.get(key)
-        if module is None and self._is_broker and key == copy_segment.API.key:
-            module = copy_segment  # never advertised; on other connections there is no such thing
-        if module is None:
-            raise PeerError(f"unknown API key {key}")
-        api: Api = module.API
-        if self._is_locked and module not in _BEFORE_LOGIN:
-            raise PeerError(f"{api.name} from a peer that has not proved to be a broker of this cluster")
+        route = self._routes.get(key)
+        if route is None:
+            raise self._no_route(key)
+        api = route.api
         if not api.oldest <= version <= api.newest:
             self._wrong_version(api, version, correlation_id, answer)
             return
@@ -196,39 +167,16 @@ class KafkaSession:
         if stats is None:
             stats = self._stats[key] = self._context.stats.request(PROTOCOL, api.name)
         answer.time(stats.latency, self._clock.monotonic())
-        if module is produce:
-            start = skip_client_id(frame, position, flexible=version >= produce.FLEXIBLE_FROM)
-            produce.handle(self._context, frame, start, version, correlation_id, answer)
-        elif module is fetch:
-            self._handle_fetch(frame, position, version, correlation_id, answer)
-        elif module is copy_segment:
-            start = skip_client_id(frame, position, flexible=False)
-            self._start(self._copy(segment_codec.decode(frame[start:]), correlation_id, answer, stats))
-        else:
-            self._handle_message(module, frame, position, version, correlation_id, answer, stats)
+        route.serve(self, frame, position, version, correlation_id, answer, stats)
 
-    def _handle_fetch(
-        self, frame: memoryview, position: int, version: int, correlation_id: int, answer: Answer
-    ) -> None:
-        start = skip_client_id(frame, position, flexible=version >= fetch_codec.FLEXIBLE_FROM)
-        most = fetch_codec.MAX_PARTITIONS
-        if len(frame) > _LARGE_FETCH and not self._is_broker:  # what is not here costs as much as what is
-            most = 2 * (self._context.engine.topics.partition_count + MAX_ERRORS)
-        request = fetch_codec.decode(frame, start, version, most)
-        if request.replica_id >= 0 and not self._is_broker:
-            body = fetch_codec.encode_refusal(request, version, _TOPIC_AUTHORIZATION_FAILED)  # as Kafka does
-            self._send(fetch.API, version, correlation_id, body, answer)
-            return
-        self._replica_id = request.replica_id
-        under_way = fetch.Fetch(self._context, request, version, correlation_id, answer)
-        under_way.start()
-        if not under_way.over:
-            self._fetches = [other for other in self._fetches if not other.over]
-            self._fetches.append(under_way)
+    def _no_route(self, key: int) -> PeerError:
+        known = _ROUTES.get(key)
+        if known is None:
+            return PeerError(f"unknown API key {key}")
+        return PeerError(f"{known.api.name} from a peer that has not proved who it is")
 
-    def _handle_message(
+    def _handle_produce(
         self,
-        module: ModuleType,
         frame: memoryview,
         position: int,
         version: int,
@@ -236,65 +184,98 @@ class KafkaSession:
         answer: Answer,
         stats: RequestStats,
     ) -> None:
-        if len(frame) > _LARGEST_SMALL_REQUEST:
-            raise PeerError(f"{module.API.name} request of {len(frame)} bytes; allowed: {_LARGEST_SMALL_REQUEST}")
-        schema = schema_of(module.API.name, version, "request")
-        start = skip_client_id(frame, position, flexible=schema.flexible)
-        key, revision = b"", -1
-        if module is metadata:
-            if self._context.is_isolated():  # an answer would keep the client here: it asks whom it has a connection to
-                raise PeerError("this broker is cut off from the cluster; clients ask others who leads")
-            topics = self._context.engine.topics
-            body = self._context.metadata_answers.get(topics.revision, version, frame[start:])
-            if body is not None:
-                self._send(module.API, version, correlation_id, body, answer)
-                return
-            key = bytes(frame[start:])
-            revision = topics.revision
-        handler: Handle = module.handle
-        callers: tuple[Caller, ...] = ()
-        if module.API.told_caller:
-            host, _, _ = self._connection.peer.rpartition(":")
-            # The address is written as Java writes one.
-            callers = (Caller(decode_client_id(frame, position), f"/{host}", self._is_broker, self._login),)
+        start = skip_client_id(frame, position, flexible=version >= produce_codec.FLEXIBLE_FROM)
+        produce.handle(self._context, self._acting, frame, start, version, correlation_id, answer)
+
+    def _handle_fetch(
+        self,
+        frame: memoryview,
+        position: int,
+        version: int,
+        correlation_id: int,
+        answer: Answer,
+        stats: RequestStats,
+    ) -> None:
+        start = skip_client_id(frame, position, flexible=version >= fetch_codec.FLEXIBLE_FROM)
+        most = fetch_codec.MAX_PARTITIONS
+        if len(frame) > _LARGE_FETCH and not self._is_broker:  # what is not here costs as much as what is
+            most = 2 * (self._acting.topics.partition_count + MAX_ERRORS)
+        request = fetch_codec.decode(frame, start, version, most)
+        if request.replica_id >= 0 and not self._is_broker:
+            body = fetch_codec.encode_refusal(request, version, _TOPIC_AUTHORIZATION_FAILED)  # as Kafka does
+            self._send(fetch.API, version, correlation_id, body, answer)
+            return
+        self._replica_id = request.replica_id
+        under_way = fetch.Fetch(self._context, self._acting, request, version, correlation_id, answer)
+        under_way.start()
+        if not under_way.over:
+            self._fetches = [other for other in self._fetches if not other.over]
+            self._fetches.append(under_way)
+
+    def _handle_metadata(
+        self,
+        frame: memoryview,
+        position: int,
+        version: int,
+        correlation_id: int,
+        answer: Answer,
+        stats: RequestStats,
+    ) -> None:
+        api = metadata.API
+        schema, start = _open(api, frame, position, version)
+        if self._context.is_isolated():  # an answer would keep the client here: it asks whom it has a connection to
+            raise PeerError("this broker is cut off from the cluster; clients ask others who leads")
+        revision = self._acting.topics.revision
+        scope = self._acting.rights.scope
+        kept = self._context.metadata_answers.get(revision, scope, version, frame[start:])
+        if kept is not None:
+            self._send(api, version, correlation_id, kept, answer)
+            return
+        asked = _Asked(api, version, correlation_id, answer, stats, bytes(frame[start:]), revision, scope)
+        caller = self._caller(frame, position)
+        self._ask(asked, lambda request: metadata.handle(self._context, request, version, caller), schema, frame, start)
+
+    def _caller(self, frame: memoryview, position: int) -> Caller:
+        login = self._guest.login if self._guest is not None else None
+        # The address is written as Java writes one.
+        host = f"/{self._acting.subject.host or peer_host(self._connection)}"
+        return Caller(self._acting, decode_client_id(frame, position), host, self._is_broker, login)
+
+    def _ask(
+        self, asked: _Asked, call: Callable[[Message], Told], schema: Schema, frame: memoryview, start: int
+    ) -> None:
+        """Have a request handled and answered whose body begins at `start`, at once or in a task."""
+        api = asked.api
         is_large = len(frame) - start > _DECODED_AT_ONCE
-        waits = (module.API.is_slow or (is_large and not module.API.parks)) and not self._is_broker
-        result: Fields | Coroutine[Any, Any, Fields]
+        waits = (api.is_slow or (is_large and not api.parks)) and not self._is_broker
+        result: Told
         if is_large:
             kept = memoryview(bytes(frame[start:]))  # the frame's memory is the next request's when this returns
-            result = self._in_steps(partial(handler, self._context), schema, kept, version, callers, waits)
+            result = self._in_steps(call, schema, kept, waits)
             self._connection.busy()
         else:
-            call = partial(handler, self._context, decode(schema, frame, start), version, *callers)
-            at_once = not module.API.is_slow or self._context.engine.turns.take()
-            result = call() if at_once else self._in_turn(call)
+            request = decode(schema, frame, start)
+            at_once = not api.is_slow or self._context.turns.take()
+            result = call(request) if at_once else self._in_turn(call, request)
         if isinstance(result, dict):
-            self._reply(module.API, version, correlation_id, result, answer)
+            self._reply(api, asked.version, asked.correlation_id, result, asked.answer)
             return
-        asked = cast(Coroutine[Any, Any, Fields], result)
-        task = self._start(self._finish(asked, module.API, version, correlation_id, answer, stats, key, revision))
+        told = cast(Coroutine[Any, Any, Fields], result)
+        task = self._start(self._finish(told, asked))
         if waits:
-            self._wait_for(task, asked, module.API)
+            self._wait_for(task, told, api)
 
-    async def _in_turn(self, call: Callable[[], Fields | Coroutine[Any, Any, Fields]]) -> Fields:
-        await self._context.engine.turns.next()
-        result = call()
+    async def _in_turn(self, call: Callable[[Message], Told], request: Message) -> Fields:
+        await self._context.turns.next()
+        result = call(request)
         return await result if isinstance(result, Coroutine) else result
 
-    async def _in_steps(
-        self,
-        call: Callable[..., Fields | Coroutine[Any, Any, Fields]],
-        schema: Schema,
-        body: memoryview,
-        version: int,
-        callers: tuple[Caller, ...],
-        waits: bool,
-    ) -> Fields:
+    async def _in_steps(self, call: Callable[[Message], Told], schema: Schema, body: memoryview, waits: bool) -> Fields:
         """The same for a request that takes long to read; the next one must not be begun before it."""
-        turns = self._context.engine.turns
+        turns = self._context.turns
         await turns.next()
         request = await decode_in_steps(schema, body, turns.next)
-        result = call(request, version, *callers)
+        result = call(request)
         if not waits:
             self._connection.free()  # goes on in the loop's next turn
         return await result if isinstance(result, Coroutine) else result
@@ -318,32 +299,24 @@ class KafkaSession:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _copy(self, request: CopyRequest, correlation_id: int, answer: Answer, stats: RequestStats) -> None:
-        try:
-            answer.send(await copy_segment.handle(self._context, request, correlation_id))
-        except Exception:  # noqa: BLE001 - a bug of ours must cost this connection only
-            self._failed(copy_segment.API, copy_segment.API.newest, stats)
-
-    async def _finish(
-        self,
-        result: Coroutine[Any, Any, Fields],
-        api: Api,
-        version: int,
-        correlation_id: int,
-        answer: Answer,
-        stats: RequestStats,
-        key: bytes,
-        revision: int,
+    async def _finish_own(
+        self, parts: Coroutine[Any, Any, Sequence[Part]], api: Api, answer: Answer, stats: RequestStats
     ) -> None:
         try:
+            answer.send(await parts)
+        except Exception:  # noqa: BLE001 - a bug of ours must cost this connection only
+            self._failed(api, api.newest, stats)
+
+    async def _finish(self, result: Coroutine[Any, Any, Fields], asked: _Asked) -> None:
+        try:
             fields = await result
-            body = self._reply(api, version, correlation_id, fields, answer)
-            if key and fields["lasts"]:
-                self._context.metadata_answers.put(revision, version, key, body)
+            body = self._reply(asked.api, asked.version, asked.correlation_id, fields, asked.answer)
+            if asked.body and fields["lasts"]:
+                self._context.metadata_answers.put(asked.revision, asked.scope, asked.version, asked.body, body)
         except PeerError as error:
             self._connection.refuse(error)
         except Exception:  # noqa: BLE001 - a bug of ours must cost this connection only
-            self._failed(api, version, stats)
+            self._failed(asked.api, asked.version, asked.stats)
 
     def _failed(self, api: Api, version: int, stats: RequestStats) -> None:
         stats.errors += 1
@@ -353,30 +326,19 @@ class KafkaSession:
     def _reply(self, api: Api, version: int, correlation_id: int, fields: Fields, answer: Answer) -> bytes:
         body = encode(schema_of(api.name, version, "response"), fields)
         self._send(api, version, correlation_id, body, answer)
-        if self._is_locked and self._login is not None:
-            self._look_at(self._login)
+        guest = self._guest
+        if guest is not None and not self._is_known:
+            guest.answered()
+            if guest.subject is not None:
+                self._let_in(guest, guest.subject)
         return body
 
-    def _look_at(self, login: Login) -> None:
-        """Let a peer in that has proved itself; part with one that never will."""
-        if login.is_done:
-            self._is_broker, self._is_locked = True, False
-            self._connection.limit_frames(None)
-            self._stop_waiting()
-        elif login.has_failed:
-            self._connection.close()
-
-    def _too_late(self) -> None:
-        self._deadline = None
-        log_.limited("login").warning(
-            "closing connection", peer=self._connection.peer, reason=f"no authentication in {_LOGIN_S:g} s"
-        )
-        self._connection.abort()
-
-    def _stop_waiting(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _let_in(self, guest: Guest, subject: Subject) -> None:
+        self._is_known = True
+        self._is_broker = subject is BROKERS
+        self._acting = self._context.acting_as(subject)
+        # What only brokers may ask is never advertised; on other connections there is no such thing.
+        self._routes = {**{key: _own(own) for key, own in guest.own_apis.items()}, **_ROUTES}
 
     def _send(self, api: Api, version: int, correlation_id: int, body: bytes, answer: Answer) -> None:
         flexible = schema_of(api.name, version, "response").flexible
@@ -393,9 +355,111 @@ class KafkaSession:
         for under_way in self._fetches:
             under_way.cancel()
         self._fetches = []
-        self._stop_waiting()
+        if self._guest is not None:
+            self._guest.disconnected()
         if self._reading is not None:
             self._reading.cancel()
         if self._replica_id >= 0:
             self._context.broker_lost(self._replica_id)
         # What changes something goes on: a topic half created is worse than one nobody is told of.
+
+
+def _open(api: Api, frame: memoryview, position: int, version: int) -> tuple[Schema, int]:
+    """The schema of a request, and where its body begins. Raises `PeerError`."""
+    if len(frame) > _LARGEST_SMALL_REQUEST:
+        raise PeerError(f"{api.name} request of {len(frame)} bytes; allowed: {_LARGEST_SMALL_REQUEST}")
+    schema = schema_of(api.name, version, "request")
+    return schema, skip_client_id(frame, position, flexible=schema.flexible)
+
+
+def _plain(api: Api, handle: Handle) -> Route:
+    """Read by its schema."""
+
+    def serve(
+        session: KafkaSession,
+        frame: memoryview,
+        position: int,
+        version: int,
+        correlation_id: int,
+        answer: Answer,
+        stats: RequestStats,
+    ) -> None:
+        schema, start = _open(api, frame, position, version)
+        asked = _Asked(api, version, correlation_id, answer, stats)
+        context, caller = session._context, session._caller(frame, position)
+        session._ask(asked, lambda request: handle(context, request, version, caller), schema, frame, start)
+
+    return Route(api, serve)
+
+
+def _own(own: OwnApi) -> Route:
+    def serve(
+        session: KafkaSession,
+        frame: memoryview,
+        position: int,
+        version: int,
+        correlation_id: int,
+        answer: Answer,
+        stats: RequestStats,
+    ) -> None:
+        start = skip_client_id(frame, position, flexible=False)
+        session._start(session._finish_own(own.begin(frame[start:], correlation_id), own.api, answer, stats))
+
+    return Route(own.api, serve)
+
+
+_TABLE: tuple[Route, ...] = (
+    Route(produce.API, KafkaSession._handle_produce),
+    Route(fetch.API, KafkaSession._handle_fetch),
+    _plain(list_offsets.API, list_offsets.handle),
+    Route(metadata.API, KafkaSession._handle_metadata),
+    _plain(find_coordinator.API, find_coordinator.handle),
+    _plain(api_versions.API, api_versions.handle),
+    _plain(sasl_handshake.API, sasl_handshake.handle),
+    _plain(sasl_authenticate.API, sasl_authenticate.handle),
+    _plain(create_topics.API, create_topics.handle),
+    _plain(delete_topics.API, delete_topics.handle),
+    _plain(init_producer_id.API, init_producer_id.handle),
+    _plain(offset_for_leader_epoch.API, offset_for_leader_epoch.handle),
+    _plain(delete_records.API, delete_records.handle),
+    _plain(create_partitions.API, create_partitions.handle),
+    _plain(describe_configs.API, describe_configs.handle),
+    _plain(alter_configs.API, alter_configs.handle),
+    _plain(incremental_alter_configs.API, incremental_alter_configs.handle),
+    _plain(list_config_resources.API, list_config_resources.handle),
+    _plain(describe_cluster.API, describe_cluster.handle),
+    _plain(describe_topic_partitions.API, describe_topic_partitions.handle),
+    _plain(describe_log_dirs.API, describe_log_dirs.handle),
+    _plain(describe_producers.API, describe_producers.handle),
+    _plain(join_group.API, join_group.handle),
+    _plain(sync_group.API, sync_group.handle),
+    _plain(heartbeat.API, heartbeat.handle),
+    _plain(leave_group.API, leave_group.handle),
+    _plain(consumer_group_heartbeat.API, consumer_group_heartbeat.handle),
+    _plain(consumer_group_describe.API, consumer_group_describe.handle),
+    _plain(offset_commit.API, offset_commit.handle),
+    _plain(offset_fetch.API, offset_fetch.handle),
+    _plain(offset_delete.API, offset_delete.handle),
+    _plain(list_groups.API, list_groups.handle),
+    _plain(describe_groups.API, describe_groups.handle),
+    _plain(delete_groups.API, delete_groups.handle),
+    _plain(add_partitions_to_txn.API, add_partitions_to_txn.handle),
+    _plain(add_offsets_to_txn.API, add_offsets_to_txn.handle),
+    _plain(end_txn.API, end_txn.handle),
+    _plain(txn_offset_commit.API, txn_offset_commit.handle),
+    _plain(write_txn_markers.API, write_txn_markers.handle),
+    _plain(describe_transactions.API, describe_transactions.handle),
+    _plain(list_transactions.API, list_transactions.handle),
+    _plain(elect_leaders.API, elect_leaders.handle),
+    _plain(alter_partition_reassignments.API, alter_partition_reassignments.handle),
+    _plain(list_partition_reassignments.API, list_partition_reassignments.handle),
+    _plain(unregister_broker.API, unregister_broker.handle),
+    _plain(describe_acls.API, describe_acls.handle),
+    _plain(create_acls.API, create_acls.handle),
+    _plain(delete_acls.API, delete_acls.handle),
+    _plain(describe_user_scram_credentials.API, describe_user_scram_credentials.handle),
+    _plain(alter_user_scram_credentials.API, alter_user_scram_credentials.handle),
+)
+APIS: tuple[Api, ...] = tuple(route.api for route in _TABLE)
+_ROUTES = {route.api.key: route for route in _TABLE}
+_BEFORE_LOGIN = {api.key: _ROUTES[api.key] for api in (api_versions.API, sasl_handshake.API, sasl_authenticate.API)}

@@ -7,9 +7,10 @@ from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY
 from penstock.engine.topics import Topic
 from penstock.errors import Code
-from penstock.protocols.kafka import cluster_view, errors
+from penstock.protocols.kafka import cluster_view
 from penstock.protocols.kafka.handlers import Context, Fields
 from penstock.protocols.kafka.long_answer import LongAnswer
+from penstock.protocols.kafka_wire import errors
 
 
 async def describe_topic(
@@ -44,5 +45,5 @@ def _describe_partition(context: Context, partition: Partition) -> Fields:
 
 def _is_offline(context: Context, partition: Partition, replica: int) -> bool:
     if replica == context.node_id:
-        return partition.log is None
+        return not partition.is_held
     return cluster_view.endpoint(context, replica) is None

@@ -7,7 +7,7 @@ librdkafka a coordinator that cannot say yet is worth another try, a missing lea
 from typing import Final
 
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
+from penstock.protocols.kafka_wire import errors
 
 _INVALID_PRODUCER_EPOCH: Final = errors.KAFKA_CODES[Code.INVALID_PRODUCER_EPOCH]
 _INVALID_TRANSACTION_STATE: Final = errors.KAFKA_CODES[Code.INVALID_TRANSACTION_STATE]

@@ -1,11 +1,12 @@
-"""Which partition each row goes to, as Kafka's own producers choose it: the same key, the same partition."""
+"""Which partition each row goes to: `records.partitioning`'s murmur2, which Kafka's own producers use, of many keys."""
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
+from penstock.records.partitioning import MURMUR2_FACTOR, MURMUR2_SEED, WITHOUT_SIGN, mix_murmur2
+
+_M = np.uint32(MURMUR2_FACTOR)
 _FEW = 16
 """Below this many rows, a Python loop over a key's words is faster than numpy's."""
 
@@ -32,7 +33,7 @@ def choose_partitions(
     count = len(rows)
     result = np.full(count, sticky, np.int32)
     if keys is not None and keys.null_count < count:
-        hashed = (murmur2(keys) & 0x7FFFFFFF) % np.int32(partitions)
+        hashed = (murmur2(keys) & WITHOUT_SIGN) % np.int32(partitions)
         result = np.where(_present(keys), hashed, result)
     if chosen is not None and chosen.null_count < count:
         named = np.asarray(chosen.fill_null(0))
@@ -47,7 +48,7 @@ def murmur2(keys: pa.Array) -> NDArray[np.int32]:
     """Kafka's hash of each key, as Java's signed integer; 0 for null."""
     bounds, data = _bytes(keys)
     starts, sizes = bounds[:-1], np.diff(bounds)
-    hashes = sizes.astype(np.uint32) ^ np.uint32(_SEED)
+    hashes = sizes.astype(np.uint32) ^ np.uint32(MURMUR2_SEED)
     words = np.ndarray((max(data.size - 3, 0),), "<u4", data, strides=(1,))
     rows = np.flatnonzero(sizes >= 4)
     done = 0
@@ -56,10 +57,11 @@ def murmur2(keys: pa.Array) -> NDArray[np.int32]:
         done += 4
         rows = rows[sizes[rows] >= done + 4]
     for row in rows.tolist():
-        hashes[row] = _mix_key(int(hashes[row]), words[starts[row] + done : starts[row] + sizes[row] - 3 : 4].tolist())
+        rest = words[starts[row] + done : starts[row] + sizes[row] - 3 : 4]
+        hashes[row] = mix_murmur2(int(hashes[row]), rest.tolist())
     _mix_tails(hashes, data, starts, sizes)
     hashes ^= hashes >> 13
-    hashes *= np.uint32(_M)
+    hashes *= _M
     hashes ^= hashes >> 15
     result = hashes.view(np.int32)
     return np.where(_present(keys), result, 0) if keys.null_count else result
@@ -80,18 +82,10 @@ def _bytes(keys: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
 
 
 def _mix(hashes: Hashes, words: Hashes) -> Hashes:
-    words = words * np.uint32(_M)
+    words = words * _M
     words ^= words >> 24
-    words *= np.uint32(_M)
-    return hashes * np.uint32(_M) ^ words
-
-
-def _mix_key(mixed: int, words: list[int]) -> int:
-    for word in words:
-        word = word * _M & 0xFFFFFFFF
-        word = (word ^ word >> 24) * _M & 0xFFFFFFFF
-        mixed = (mixed * _M & 0xFFFFFFFF) ^ word
-    return mixed
+    words *= _M
+    return hashes * _M ^ words
 
 
 def _mix_tails(hashes: Hashes, data: NDArray[np.uint8], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
@@ -102,4 +96,4 @@ def _mix_tails(hashes: Hashes, data: NDArray[np.uint8], starts: NDArray[np.int64
         rows = np.flatnonzero(left > at)
         hashes[rows] ^= data[tails[rows] + at].astype(np.uint32) << np.uint32(8 * at)
     rows = np.flatnonzero(left)
-    hashes[rows] *= np.uint32(_M)
+    hashes[rows] *= _M

@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple
 from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError, Refused
 from penstock.client.settings import Settings
-from penstock.client.transaction import Lease, begin, end, shut_out
+from penstock.client.transaction import OpenTransaction, begin, end, shut_out
 from penstock.spark.errors import SourceError
 from penstock.spark.write.marks import Entry, Mark, MarksLog, open_book
 from penstock.spark.write.turns import Claim, TopicPartition, Turns
 
-_SHUT_OUT: Final = frozenset({47, 48, 49, 90})  # an epoch or a state that is not the lease's any more
+_SHUT_OUT: Final = frozenset({47, 48, 49, 90})  # an epoch or a state that is not the transaction's any more
 _BAD_TIMEOUT: Final = 50
 _NOTHING_OPEN: Final = 48  # nobody has written yet, or it was committed
 
@@ -30,7 +30,7 @@ _NOTHING_OPEN: Final = 48  # nobody has written yet, or it was committed
 class Loan:
     """What tasks get from the driver: the transaction, where its turns begin, and the last marks, by query."""
 
-    lease: Lease
+    transaction: OpenTransaction
     position: int
     marks: Mapping[str, Mark]
 
@@ -47,10 +47,10 @@ def lend(settings: Settings, transactional_id: str, *, timeout_ms: int) -> Loan:
     with Cluster(settings) as cluster, explained():
         log = MarksLog(cluster)
         log.create()
-        lease = begin(cluster, transactional_id, timeout_ms=timeout_ms)
+        transaction = begin(cluster, transactional_id, timeout_ms=timeout_ms)
         book = open_book(settings)
         book.catch_up(log)  # after `begin`: until then a transaction of the id may still be about to commit
-        return Loan(lease, book.position, dict(book.marks.get(transactional_id, {})))
+        return Loan(transaction, book.position, dict(book.marks.get(transactional_id, {})))
 
 
 class TurnTaker:
@@ -98,8 +98,8 @@ class TurnTaker:
         self._append("done", {"name": self.claims[-1]})
 
     def _append(self, kind: str, body: dict[str, Any]) -> None:
-        lease = self._loan.lease
-        self._log.append(kind, lease.transactional_id, {**_stamp(lease), **body})
+        transaction = self._loan.transaction
+        self._log.append(kind, transaction.transactional_id, {**_stamp(transaction), **body})
 
     def close(self) -> None:
         self._entries.close()
@@ -112,10 +112,10 @@ def commit(settings: Settings, loan: Loan, claims: set[str], mark: Mark | None, 
         SourceError: a task that Spark does not count wrote rows as well, and the transaction is aborted; or it is not
             this driver's any more.
     """
-    lease = loan.lease
+    transaction = loan.transaction
     with Cluster(settings) as cluster, explained():
         log = MarksLog(cluster)
-        log.append("seal", lease.transactional_id, _stamp(lease))
+        log.append("seal", transaction.transactional_id, _stamp(transaction))
         turns = Turns()
         entries = follow_turns(log, loan, turns, patience_s=patience_s)
         while not turns.sealed:
@@ -123,39 +123,39 @@ def commit(settings: Settings, loan: Loan, claims: set[str], mark: Mark | None, 
         entries.close()
         if set(turns.claims) != claims or not claims <= turns.done:
             with suppress(ClientError):
-                give_up(cluster, lease)
+                give_up(cluster, transaction)
             raise SourceError(
                 f"{len(set(turns.claims) ^ claims)} turns were taken by tasks that Spark does not count, so the batch "
                 "was given up. It is written anew when the query starts again; switch spark.speculation off"
             )
         if mark is not None:
-            log.append_mark(lease, mark)
-        end(cluster, lease, commit=True)
+            log.append_mark(transaction, mark)
+        end(cluster, transaction, commit=True)
 
 
 def abort(settings: Settings, loan: Loan) -> None:
     """On the driver: give the transaction up, if it is open and still this driver's; readers need not wait for it."""
     with suppress(ClientError), Cluster(settings) as cluster:
-        give_up(cluster, loan.lease)
+        give_up(cluster, loan.transaction)
 
 
-def give_up(cluster: Cluster, lease: Lease) -> None:
-    """Abort the transaction and shut out who has its lease; first the former, which a newer run's is safe from.
+def give_up(cluster: Cluster, transaction: OpenTransaction) -> None:
+    """Abort the transaction and shut out whoever shares it; first the former, which a newer run's is safe from.
 
     Kafka does not compare epochs when it shuts out while a transaction is open.
     """
     try:
-        end(cluster, lease, commit=False)
+        end(cluster, transaction, commit=False)
     except Refused as error:
         if error.code != _NOTHING_OPEN:
             raise
-    shut_out(cluster, lease)
+    shut_out(cluster, transaction)
 
 
 def settle(settings: Settings, loan: Loan) -> None:
     """Wait until readers see what was committed; it is committed whether or not somebody can be asked."""
     with suppress(ClientError), Cluster(settings) as cluster:
-        shut_out(cluster, loan.lease)
+        shut_out(cluster, loan.transaction)
 
 
 def follow_turns(log: MarksLog, loan: Loan, turns: Turns, *, patience_s: float) -> Generator[bool, None, None]:
@@ -164,17 +164,17 @@ def follow_turns(log: MarksLog, loan: Loan, turns: Turns, *, patience_s: float) 
     Raises `SourceError` when another transaction of the id has begun.
     """
     for entry in log.follow(loan.position, patience_s=patience_s):
-        yield _step(turns, entry, loan.lease)
+        yield _step(turns, entry, loan.transaction)
 
 
-def _step(turns: Turns, entry: Entry, lease: Lease) -> bool:
-    if entry.transactional_id != lease.transactional_id or entry.kind == "mark":
+def _step(turns: Turns, entry: Entry, transaction: OpenTransaction) -> bool:
+    if entry.transactional_id != transaction.transactional_id or entry.kind == "mark":
         return False
     body = entry.body
-    if body["producer"] != lease.producer_id or body["epoch"] < lease.epoch:
+    if body["producer"] != transaction.producer_id or body["epoch"] < transaction.epoch:
         return False  # of a run before this one
-    if body["epoch"] > lease.epoch:
-        raise SourceError(f"transactional id {lease.transactional_id!r}: {_TAKEN_OVER}")
+    if body["epoch"] > transaction.epoch:
+        raise SourceError(f"transactional id {transaction.transactional_id!r}: {_TAKEN_OVER}")
     match entry.kind:
         case "claim":
             counts = {
@@ -190,8 +190,8 @@ def _step(turns: Turns, entry: Entry, lease: Lease) -> bool:
     return True
 
 
-def _stamp(lease: Lease) -> dict[str, int]:
-    return {"producer": lease.producer_id, "epoch": lease.epoch}
+def _stamp(transaction: OpenTransaction) -> dict[str, int]:
+    return {"producer": transaction.producer_id, "epoch": transaction.epoch}
 
 
 _TAKEN_OVER: Final = (

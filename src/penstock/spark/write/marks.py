@@ -22,7 +22,7 @@ from penstock.client.errors import ClientError, check
 from penstock.client.fetching import PartitionFetcher
 from penstock.client.producer import Parcel, Producer
 from penstock.client.settings import Settings
-from penstock.client.transaction import Lease, add_partitions
+from penstock.client.transaction import OpenTransaction, add_partitions
 from penstock.records.batch import HEADER_BYTES, Header, crc_matches, decode_header
 from penstock.records.build import build_batch
 from penstock.records.control import Marker, decode_marker
@@ -103,14 +103,14 @@ class MarksLog:
 
     def append(self, kind: str, transactional_id: str, body: dict[str, Any]) -> None:
         """A plain record. Those of one kind share a key: compaction takes what is old, whoever wrote it."""
-        self._send(_encode([kind], {"id": transactional_id, **body}, lease=None), None)
+        self._send(_encode([kind], {"id": transactional_id, **body}, transaction=None), None)
 
-    def append_mark(self, lease: Lease, mark: Mark) -> None:
+    def append_mark(self, transaction: OpenTransaction, mark: Mark) -> None:
         """The mark, in the transaction; nothing else of the transaction may be in this topic."""
-        add_partitions(self.cluster, lease, [(TOPIC, 0)])
-        name = lease.transactional_id
+        add_partitions(self.cluster, transaction, [(TOPIC, 0)])
+        name = transaction.transactional_id
         body = {"id": name, "query": mark.query, "batch": mark.batch, "rows": mark.rows, "total": mark.total}
-        self._send(_encode(["mark", name, mark.query], body, lease=lease), name)
+        self._send(_encode(["mark", name, mark.query], body, transaction=transaction), name)
 
     def _send(self, batch: bytes, transactional_id: str | None) -> None:
         producer = Producer(self.cluster, transactional_id=transactional_id)
@@ -171,13 +171,17 @@ class MarksLog:
             raise SourceError(f"{told}: {error}" if error else told) from error
 
 
-def _encode(key: list[str], body: dict[str, Any], *, lease: Lease | None) -> bytes:
+def _encode(key: list[str], body: dict[str, Any], *, transaction: OpenTransaction | None) -> bytes:
     value = orjson.dumps({"version": _VERSION, **body})
     record = (orjson.dumps(key), value, (), int(time.time() * 1000))
-    if lease is None:
+    if transaction is None:
         return build_batch([record])
     return build_batch(
-        [record], producer_id=lease.producer_id, producer_epoch=lease.epoch, base_sequence=0, transactional=True
+        [record],
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.epoch,
+        base_sequence=0,
+        transactional=True,
     )
 
 

@@ -138,10 +138,11 @@ class Lender:
         if not claims:
             return  # nothing to write
         loan = written[0].loan
-        leases = {each.loan.lease for each in written if each.loan is not None}
-        if loan is None or len(leases) != 1 or len(written) != len(messages):
+        transactions = {each.loan.transaction for each in written if each.loan is not None}
+        if loan is None or len(transactions) != 1 or len(written) != len(messages):
             raise SourceError(
-                f"batch {batch}: its tasks wrote in {len(leases)} transactions; it is written anew at the next start"
+                f"batch {batch}: its tasks wrote in {len(transactions)} transactions; it is written anew at the next "
+                "start"
             )
         mark = Mark(written[0].query, batch, rows, total)
         commit(self._options.settings, loan, claims, mark, patience_s=self._options.delivery_timeout_s)
@@ -270,18 +271,18 @@ class SharedDoor:
         return tuple(self._turns.claims)
 
     def _send(self) -> None:
-        lease = self._loan.lease
+        transaction = self._loan.transaction
         sequences = self._turns.take({place: sum(s.count for s in each) for place, each in self._held.items()})
-        add_partitions(self.cluster, lease, self._held)
+        add_partitions(self.cluster, transaction, self._held)
         producer = Producer(
-            self.cluster, transactional_id=lease.transactional_id, timeout_s=self._options.delivery_timeout_s
+            self.cluster, transactional_id=transaction.transactional_id, timeout_s=self._options.delivery_timeout_s
         )
         for place, sections in self._held.items():
             for section in sections:
                 batch = seal(
                     section,
-                    producer_id=lease.producer_id,
-                    producer_epoch=lease.epoch,
+                    producer_id=transaction.producer_id,
+                    producer_epoch=transaction.epoch,
                     base_sequence=sequences[place],
                     transactional=True,
                 )

@@ -5,21 +5,18 @@ whatever was opened by name is used only if the segment still has none of its ow
 """
 
 import errno
-from typing import TYPE_CHECKING
 
 from penstock.errors import Code, PenstockError
 from penstock.ports.disk import File
 from penstock.records.batch import Header
 from penstock.storage.checked_file import DamagedFile
 from penstock.storage.log.card import Card
+from penstock.storage.log.log import Log
 from penstock.storage.log.scan import scan
 from penstock.storage.log.segment import Segment
 
-if TYPE_CHECKING:
-    from penstock.storage.log.log import Log
 
-
-def prepare(log: "Log", segment: Segment, offset: int, max_bytes: int) -> tuple[Card, File, list[int]]:
+def prepare(log: Log, segment: Segment, offset: int, max_bytes: int) -> tuple[Card, File, list[int]]:
     """Make a read at `offset` ready: the card, an open file, the blocks found good."""
     file = file_of(log, segment)
     card = card_of(log, segment)
@@ -54,14 +51,14 @@ def prepare(log: "Log", segment: Segment, offset: int, max_bytes: int) -> tuple[
     return card, file, good
 
 
-def file_of(log: "Log", segment: Segment) -> File:
+def file_of(log: Log, segment: Segment) -> File:
     """The open file of a segment."""
     files = log.shelf.files
     file = segment.file or files.peek(segment.path) or files.open(segment.path)
     return segment.file or file
 
 
-def card_of(log: "Log", segment: Segment) -> Card:
+def card_of(log: Log, segment: Segment) -> Card:
     """The card of a segment, kept with it from now on."""
     if segment.card is None:
         card = _load_card(log, segment)
@@ -70,7 +67,7 @@ def card_of(log: "Log", segment: Segment) -> Card:
     return segment.card
 
 
-def _load_card(log: "Log", segment: Segment) -> Card:
+def _load_card(log: Log, segment: Segment) -> Card:
     """The saved card of a sealed segment; made again from the batches if it is damaged and they are not."""
     try:
         return segment.load_card(log.shelf.disk)
@@ -92,7 +89,7 @@ def _load_card(log: "Log", segment: Segment) -> Card:
         return card  # in memory only: several readers may be here at once
 
 
-def _load_following_cards(log: "Log", segment: Segment) -> None:
+def _load_following_cards(log: Log, segment: Segment) -> None:
     """The cards a reader needs to know which of this segment's transactions were aborted later."""
     segments = list(log.segments)
     try:
@@ -105,7 +102,7 @@ def _load_following_cards(log: "Log", segment: Segment) -> None:
             card_of(log, segments[at])
 
 
-def _open_before(log: "Log", segment: Segment) -> dict[int, int]:
+def _open_before(log: Log, segment: Segment) -> dict[int, int]:
     """The transactions open where a sealed segment begins."""
     segments = list(log.segments)
     at = segments.index(segment) if segment in segments else 0

@@ -1,8 +1,8 @@
-"""One partition's log: append at once, read as file slices, roll, commit. One writer, the event loop.
+"""One partition's log: append at once, roll, commit. One writer, the event loop.
 
 Nothing here awaits between a check and the change it guards. `append` writes straight from the network buffer, so it
-must finish before the caller's first await. Whatever may wait for the device is in `recovery` and `upkeep`, or behind
-`warm`.
+must finish before the caller's first await. Whatever may wait for the device is in `recovery` and `upkeep`. Reading is
+in `reading`; what a follower appends, in `copied`.
 
 Offsets, oldest first:  log_start <= durable_end <= end_offset
 `durable_end` is what a sync round has covered; `visible_end` is how far this replica keeps what its settings promise:
@@ -11,7 +11,6 @@ with one replica that is `visible_end`, with several it is what all that are in 
 """
 
 import asyncio
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,25 +20,23 @@ from penstock.errors import Code, PenstockError
 from penstock.observe.stats import Stats
 from penstock.ports.clock import Clock
 from penstock.ports.disk import Disk, File, is_shortage
-from penstock.records.batch import HEADER_BYTES, MAGIC, Header, crc_matches, decode_header, patch_place
+from penstock.records.batch import Header, decode_header, patch_place
 from penstock.storage.log.card import Card
 from penstock.storage.log.commit import CommitJob, Committer
-from penstock.storage.log.loading import prepare
 from penstock.storage.log.options import Flush, LogOptions
 from penstock.storage.log.producers import SentBatch
-from penstock.storage.log.segment import FilePool, FileSlice, NotReady, Segment
+from penstock.storage.log.segment import FilePool, Segment
 from penstock.storage.log.state import LogState
-from penstock.storage.log.transactions import AbortedTransaction, EndedTransaction, Transactions
+from penstock.storage.log.transactions import EndedTransaction, Transactions
 from penstock.tasks import Tasks
 
-_RECENT_BYTES = 64 << 20  # this far behind the end of the active segment, pages are taken to be in memory
-_ANY_EPOCH = (1 << 31) - 1
 _LARGEST_SEGMENT = (1 << 32) - (1 << 28)  # positions are 32 bits in the index
 _LARGEST_SPAN = (1 << 32) - 1  # and so are offsets; one batch may claim 2**31 of them
 _ROLL_SPAN = 1 << 30
-READY_BYTES = 1 << 20
-"""What one `warm` makes ready at least, if asked for that much."""
 NEXT_NAME = "next.log"
+
+Floor = Callable[[], int | None]
+"""The lowest offset that somebody still needs, or None if that is nothing. See `Log.floors`."""
 
 
 class Appended(NamedTuple):
@@ -66,11 +63,9 @@ class Log:
     """See the module's text. Made of what `recovery.recover` found; there is always an active segment."""
 
     __slots__ = (
-        "_ending",
         "_flush_timer",
         "_roll_task",
         "_rolling",
-        "_shelf",
         "_unsynced",
         "closed",
         "commit_wanted",
@@ -80,7 +75,9 @@ class Log:
         "durable_end",
         "durable_position",
         "end_offset",
+        "ending",
         "first_unstable",
+        "floors",
         "follows",
         "last_append_ms",
         "name",
@@ -92,6 +89,7 @@ class Log:
         "out_of_room",
         "saved_changes",
         "segments",
+        "shelf",
         "state",
         "state_changes",
         "tending",
@@ -137,24 +135,34 @@ class Log:
         self.saved_changes = 0
         self.follows = False
         """Another broker leads: it decides what is too old to be kept."""
+        self.floors: list[Floor] = []
+        """Asked by retention, on the event loop, in the very step that moves the log start.
+
+        Neither age nor size ever moves the log start above the least of them, so what lies there and behind it stays.
+        An operator who deletes records may go above, a follower goes where its leader is, and compaction takes no
+        notice. A holder that does not know yet what it needs says 0, not None. Whoever opens the log adds them before
+        it awaits anything, each time anew; like `on_rolled`, none may keep hold of a log that is closed.
+        """
         self.tending = asyncio.Lock()
         self.last_append_ms = 0
-        self._shelf = shelf
+        self.shelf = shelf
         self._rolling = False
         self._roll_task: asyncio.Task[None] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._unsynced: list[Segment] = []
-        self._ending: deque[EndedTransaction] = deque()
+        self.ending: deque[EndedTransaction] = deque()
+        """Transactions whose markers are written and not visible yet."""
         self.first_unstable = segments[-1].first_open
         """The first offset of a transaction that is open, or whose end is not visible yet; -1 if there is none."""
 
     @property
-    def shelf(self) -> Shelf:
-        return self._shelf
-
-    @property
     def log_start(self) -> int:
         return self.state.log_start
+
+    @property
+    def first_offset(self) -> int:
+        """Of what is there; the log start may lie inside the first segment, even inside a batch."""
+        return self.segments[0].base
 
     @property
     def active(self) -> Segment:
@@ -183,7 +191,7 @@ class Log:
             self._flush_timer.cancel()
             self._flush_timer = None
         if options.flush is not Flush.OS:
-            self._shelf.committer.request(self)
+            self.shelf.committer.request(self)
 
     # --- writing
 
@@ -208,7 +216,7 @@ class Log:
                 self._check_no_transaction(producer_id)
         base = self.end_offset
         self._begin_write(batch, leader_epoch)
-        now_ms = self._write(batch, header, base)
+        now_ms = self.write_batch(batch, header, base)
         last = base + header.last_offset_delta
         if producer_id >= 0:
             if header.base_sequence >= 0:
@@ -220,7 +228,7 @@ class Log:
                 self.active_transactions.open.setdefault(producer_id, base)
                 if self.first_unstable < 0:
                     self.first_unstable = base
-        self._appended(self.segments[-1], len(batch), header.record_count)
+        self.note_written(self.segments[-1], len(batch), header.record_count)
         return Appended(base, last, append_time)
 
     def _check_no_transaction(self, producer_id: int) -> None:
@@ -235,75 +243,6 @@ class Log:
     def must_save(self) -> bool:
         """Whether what was copied is not safe yet although it is synced: recovery would cut it off."""
         return self.saved_changes < self.state_changes
-
-    def append_copied(self, data: memoryview, newest_epoch: int = _ANY_EPOCH) -> None:
-        """Write batches of the leader's log at the end, offsets and epochs as they are there.
-
-        What is known of epochs, producers and transactions goes on as it did where they were first appended. If an
-        epoch began, or offsets are missing because the leader has compacted them away, the state must be saved before
-        what was written counts: `must_save`.
-
-        Args:
-            newest_epoch: that of the leader; no batch of its can be of a later one.
-
-        Raises:
-            PenstockError: CORRUPT_BATCH, with everything before the bad batch appended; STORAGE_FULL.
-        """
-        if self.closed:
-            raise PenstockError(Code.NOT_AVAILABLE, f"{self.name} is closed")
-        position, begun = 0, False
-        while position < len(data):
-            header, batch = self._copied_batch(data, position, begun, newest_epoch)
-            position += len(batch)
-            if header.last_offset < self.end_offset:
-                continue  # the leader sends whole batches, and this one is here
-            begun = True
-            if header.base_offset > self.end_offset or header.record_count < 1:
-                self.state.gaps_to = header.last_offset + 1
-                self.state_changes += 1
-            if self.state.epochs.note(header.leader_epoch, header.base_offset):
-                self.state_changes += 1
-            now_ms = self._write(batch, header, header.base_offset)
-            self._note_copied(header, batch, now_ms)
-            self._appended(self.segments[-1], len(batch), header.record_count)
-
-    def _copied_batch(
-        self, data: memoryview, position: int, begun: bool, newest_epoch: int
-    ) -> tuple[Header, memoryview]:
-        """The batch at a position; `begun` says that one before it was new, so that this one must be."""
-        why = "is cut short"
-        if len(data) - position >= HEADER_BYTES:
-            header = decode_header(data, position)
-            batch = data[position : position + header.size]
-            overlaps = header.base_offset < self.end_offset <= header.last_offset
-            again = begun and header.last_offset < self.end_offset
-            if header.magic != MAGIC or header.base_offset < 0 or again:
-                why = f"of version {header.magic} with offset {header.base_offset} follows one that ends at "
-                why += f"{self.end_offset - 1}"
-            elif header.size < HEADER_BYTES or len(batch) < header.size:
-                why = f"has {header.size} bytes, {len(batch)} of them are there"
-            elif overlaps or header.last_offset < header.base_offset:
-                why = (
-                    f"has offsets {header.base_offset} to {header.last_offset}; this replica ends at {self.end_offset}"
-                )
-            elif header.last_offset >= self.end_offset and header.leader_epoch < self.state.epochs.latest:
-                why = f"is of epoch {header.leader_epoch}, older than {self.state.epochs.latest} before it"
-            elif header.leader_epoch > newest_epoch:
-                why = f"is of epoch {header.leader_epoch}, later than its leader's, {newest_epoch}"
-            elif not crc_matches(batch, header):
-                why = "does not match its CRC-32C"
-            else:
-                return header, batch
-        raise PenstockError(Code.CORRUPT_BATCH, f"{self.name}: a batch from the leader {why}")
-
-    def _note_copied(self, header: Header, batch: memoryview, now_ms: int) -> None:
-        self.state.producers.note_batch(header, batch, now_ms)
-        if header.is_transactional:
-            ended = self.active_transactions.note(header, batch)
-            if ended is not None:
-                self._ending.append(ended)
-            elif self.first_unstable < 0 and not header.is_control:
-                self.first_unstable = header.base_offset
 
     @property
     def active_transactions(self) -> Transactions:
@@ -325,19 +264,19 @@ class Log:
         self.state.producers.check_marker(header.producer_id, header.producer_epoch, coordinator_epoch)
         base = self.end_offset
         self._begin_write(batch, leader_epoch)
-        now_ms = self._write(batch, header, base)
+        now_ms = self.write_batch(batch, header, base)
         ended = self.active_transactions.note(decode_header(batch), batch)
         if ended is not None:
-            self._ending.append(ended)
+            self.ending.append(ended)
         self.state.producers.note_epoch(header.producer_id, header.producer_epoch, now_ms, coordinator_epoch)
-        self._appended(self.segments[-1], len(batch), header.record_count)
+        self.note_written(self.segments[-1], len(batch), header.record_count)
         return Appended(base, base + header.last_offset_delta, -1)
 
     def settle_transactions(self, visible_end: int) -> None:
         """Markers below `visible_end` can be seen: what they decided may be read."""
-        while self._ending and self._ending[0].last_offset < visible_end:
-            self._ending.popleft()
-        undecided = [ended.first_offset for ended in self._ending]
+        while self.ending and self.ending[0].last_offset < visible_end:
+            self.ending.popleft()
+        undecided = [ended.first_offset for ended in self.ending]
         if self.active_transactions.open:
             undecided.append(self.active_transactions.first_open)
         self.first_unstable = min(undecided, default=-1)
@@ -347,7 +286,7 @@ class Log:
         assert leader_epoch == self.state.epochs.latest
         patch_place(batch, self.end_offset, leader_epoch)
 
-    def _write(self, batch: memoryview, header: Header, base: int) -> int:
+    def write_batch(self, batch: memoryview, header: Header, base: int) -> int:
         """Put a batch at the end; returns the time. Raises PenstockError; nothing has changed then."""
         segment = self.segments[-1]
         card = segment.card
@@ -355,13 +294,13 @@ class Log:
             self.want_roll()
             raise PenstockError(Code.NOT_AVAILABLE, f"{self.name} waits for a new segment file")
         assert card is not None and segment.file is not None
-        clock = self._shelf.clock
+        clock = self.shelf.clock
         started = clock.monotonic()
         try:
             segment.file.write_at(batch, segment.size)
         except OSError as error:
             raise self._write_failed(error) from error
-        self._shelf.stats.append_latency.observe(clock.monotonic() - started)
+        self.shelf.stats.append_latency.observe(clock.monotonic() - started)
         next_offset = base + header.last_offset_delta + 1
         card.add(base, next_offset, batch, header.max_timestamp, self.options.index_interval_bytes)
         segment.size = card.size
@@ -373,8 +312,9 @@ class Log:
             segment.created_ms = now_ms
         return now_ms
 
-    def _appended(self, segment: Segment, size: int, count: int) -> None:
-        stats = self._shelf.stats
+    def note_written(self, segment: Segment, size: int, count: int) -> None:
+        """What a written batch sets off once all that is known of it is noted: a roll, a sync round, whoever waits."""
+        stats = self.shelf.stats
         stats.appended_batches += 1
         stats.appended_records += count
         stats.appended_bytes += size
@@ -383,7 +323,7 @@ class Log:
         if segment.size >= self.options.segment_bytes or self.end_offset - segment.base >= _ROLL_SPAN:
             self.want_roll()
         if self.options.flush is Flush.COMMIT:
-            self._shelf.committer.request(self)
+            self.shelf.committer.request(self)
         else:
             if self.options.flush is Flush.INTERVAL and self._flush_timer is None:
                 loop = asyncio.get_running_loop()
@@ -393,7 +333,7 @@ class Log:
 
     def _flush_due(self) -> None:
         self._flush_timer = None
-        self._shelf.committer.request(self)
+        self.shelf.committer.request(self)
 
     def _write_failed(self, error: OSError) -> PenstockError:
         if is_shortage(error):
@@ -404,7 +344,7 @@ class Log:
                 f"no space left to append to {self.name}",
                 help="free space or lower retention; writing goes on by itself when there is room",
             )
-        self._shelf.fail(error)
+        self.shelf.fail(error)
         return PenstockError(Code.STORAGE_FAILED, f"cannot write {self.name}: {error}")
 
     # --- rolling
@@ -413,7 +353,7 @@ class Log:
         """Begin a new segment soon; appends go on into the old one until its file is there."""
         if not self._rolling and not self.closed and self.active.size > 0:
             self._rolling = True
-            self._roll_task = self._shelf.tasks.spawn(self._roll(), f"roll {self.name}")
+            self._roll_task = self.shelf.tasks.spawn(self._roll(), f"roll {self.name}")
 
     async def rolled(self) -> None:
         """Return when no new segment file is being made."""
@@ -421,7 +361,7 @@ class Log:
             await asyncio.wait({self._roll_task})
 
     async def _roll(self) -> None:
-        disk = self._shelf.disk
+        disk = self.shelf.disk
         try:
             file = await disk.run(_create_empty, disk, f"{self.directory}/{NEXT_NAME}")
         except OSError as error:
@@ -441,9 +381,9 @@ class Log:
         self.segments.append(segment)
         self.unsealed.append(old)
         self._unsynced.append(segment)
-        self._shelf.stats.segments_rolled += 1
+        self.shelf.stats.segments_rolled += 1
         # The round gives the file its name; `_rolling` stays set until then, so there is one unnamed file at most.
-        self._shelf.committer.request(self)
+        self.shelf.committer.request(self)
 
     # --- committing
 
@@ -468,197 +408,11 @@ class Log:
         if self.options.flush is Flush.COMMIT:
             self.on_visible()
 
-    # --- reading
-
-    @property
-    def first_offset(self) -> int:
-        """Of what is there; the log start may lie inside the first segment, even inside a batch."""
-        return self.segments[0].base
-
-    def read(
-        self,
-        offset: int,
-        limit: int,
-        max_bytes: int,
-        at_least_one: bool,
-        warmed: bool = False,
-        *,
-        everything: bool = False,
-    ) -> FileSlice | None:
-        """Whole batches from the one that holds `offset` up to `limit`, as a slice of a file.
-
-        Returns None when there is nothing below `limit`, or when the first batch is larger than `max_bytes` and
-        `at_least_one` is not set. `warmed` says that `warm` was called for this read: pages the kernel dropped
-        again, or will not tell about, are then no reason to wait once more. With `everything` also what lies below the
-        log start and has not been removed yet, as the beginning of a batch that holds it.
-
-        Raises:
-            NotReady: the disk is needed first; `await warm(...)` and call again.
-            PenstockError: OFFSET_OUT_OF_RANGE, CORRUPT_LOG.
-        """
-        start_offset = self.first_offset if everything else self.state.log_start
-        if offset >= limit:
-            if offset > self.end_offset or offset < start_offset:
-                raise self._out_of_range(offset)
-            return None
-        segment = self.segment_of(offset, start_offset)
-        while True:
-            card = segment.card
-            file = segment.file if segment.file is not None else self._shelf.files.peek(segment.path)
-            if card is None or file is None:
-                raise NotReady
-            start = self._position_of(segment, card, file, offset, warmed)
-            if start < segment.size or segment is self.segments[-1]:
-                break
-            offset = segment.next_offset  # what was left of the segment has been compacted away
-            if offset >= limit:
-                return None
-            segment = self.segment_of(offset, start_offset)
-        if not warmed and not _is_recent(segment, start) and not segment.is_in_memory(file, start, 1):
-            raise NotReady  # the next lines may read the batch's header
-        end = self._end_of(segment, card, file, limit, start, max_bytes, at_least_one)
-        if end <= start:
-            return None
-        if not self._is_ready(segment, file, start, end, warmed):
-            # `warm` makes the beginning ready; asking for all of a large range again would never end.
-            end = self._end_of(segment, card, file, limit, start, min(max_bytes, READY_BYTES), at_least_one)
-            if not self._is_ready(segment, file, start, end, warmed):
-                raise NotReady
-        self._shelf.stats.fetched_bytes += end - start
-        return FileSlice(file, start, end - start, segment.base)
-
-    def _is_ready(self, segment: Segment, file: File, start: int, end: int, warmed: bool) -> bool:
-        if segment.is_unchecked(start, end - start):
-            return False
-        return warmed or _is_recent(segment, start) or segment.is_in_memory(file, start, end - start)
-
-    def segment_of(self, offset: int, start_offset: int | None = None) -> Segment:
-        """The segment that holds `offset`. Raises OFFSET_OUT_OF_RANGE or, for a hole, CORRUPT_LOG."""
-        segment = self.segments[-1]
-        if offset < (self.state.log_start if start_offset is None else start_offset):
-            raise self._out_of_range(offset)
-        if offset < segment.base:
-            at = bisect_right(self.segments, offset, key=_base) - 1
-            segment = self.segments[max(at, 0)]
-        if not segment.base <= offset < segment.next_offset:
-            if offset > self.end_offset:
-                raise self._out_of_range(offset)
-            raise PenstockError(
-                Code.CORRUPT_LOG,
-                f"{self.name}: offset {offset} is missing, {segment.path} ends at {segment.next_offset - 1}",
-                help="restore the missing segment from a replica or backup; nothing was deleted",
-            )
-        return segment
-
-    def _position_of(self, segment: Segment, card: Card, file: File, offset: int, warmed: bool) -> int:
-        position = card.position_before(offset)
-        at = bisect_right(card.positions, position) - 1
-        if at >= 0 and card.offsets[at] == offset - segment.base:
-            return position  # the index names this very batch
-        walk = segment.walk_bytes(card, position)
-        if segment.is_unchecked(position, walk):
-            raise NotReady
-        needed = min(walk, READY_BYTES)
-        if not warmed and not _is_recent(segment, position) and not segment.is_in_memory(file, position, needed):
-            raise NotReady
-        return segment.find(file, offset)
-
-    def _end_of(
-        self,
-        segment: Segment,
-        card: Card,
-        file: File,
-        limit: int,
-        start: int,
-        max_bytes: int,
-        at_least_one: bool,
-    ) -> int:
-        if limit >= segment.next_offset:
-            limit_position = segment.size
-        elif limit == self.durable_end and segment is self.segments[-1]:
-            limit_position = self.durable_position
-        else:
-            limit_position = segment.find(file, limit)
-        if limit_position - start <= max_bytes:
-            return limit_position
-        end = card.batch_start_up_to(start + max_bytes)
-        if end > start:
-            return end
-        first = start + segment.batch_size_at(file, start)
-        return first if at_least_one or first - start <= max_bytes else start
-
-    def aborted_in(self, offset: int, data: FileSlice, limit: int) -> list[AbortedTransaction]:
-        """Aborted transactions with records among those in `data`, which was read at `offset` up to `limit`.
-
-        A transaction's marker may lie in a later segment; the cards are walked until nothing older is open.
-
-        Raises:
-            NotReady: a card is needed first.
-        """
-        at = bisect_right(self.segments, data.base, key=_base) - 1
-        card = self.segments[at].card
-        if card is None:
-            raise NotReady
-        end = min(card.offset_at_or_after(data.position + data.size), limit)
-        found: list[AbortedTransaction] = []
-        for segment in self.segments[at:]:
-            if segment.aborted_count:
-                if segment.card is None:
-                    raise NotReady
-                found += segment.card.transactions.overlapping(offset, end)
-            if not 0 <= segment.first_open < end:
-                break
-        found.sort(key=_first_offset)
-        return found
-
-    async def warm(self, offset: int, max_bytes: int) -> None:
-        """Do off the loop what `read` at `offset` lacked: open, load the card, check blocks, page in.
-
-        Raises:
-            PenstockError: CORRUPT_LOG, OFFSET_OUT_OF_RANGE.
-        """
-        self._shelf.stats.cold_reads += 1
-        while True:
-            segment = self.segment_of(offset, self.first_offset)  # whoever reads below the log start may
-            try:
-                card, file, good = await self._shelf.disk.run(prepare, self, segment, offset, max_bytes)
-            except FileNotFoundError:
-                if offset < max(self.log_start, self.first_offset):
-                    raise self._out_of_range(offset) from None  # retention was quicker
-                self.damage = segment.damaged(0, "is missing")
-                raise self.damage from None
-            if segment.card is None:
-                segment.card = card
-            if segment.file is None:
-                self._shelf.files.put(segment.path, file)
-            segment.note_checked(good)
-            if segment.find(file, offset) < segment.size or segment.next_offset >= self.end_offset:
-                return
-            offset = segment.next_offset  # nothing is left of the segment from there on
-
-    def _out_of_range(self, offset: int) -> PenstockError:
-        return PenstockError(
-            Code.OFFSET_OUT_OF_RANGE,
-            f"{self.name}: offset {offset} is outside {self.log_start} to {self.end_offset}",
-        )
-
 
 def _create_empty(disk: Disk, path: str) -> File:
     file = disk.open(path, create=True)
     file.truncate(0)
     return file
-
-
-def _is_recent(segment: Segment, position: int) -> bool:
-    return segment.file is not None and not segment.sealed and segment.size - position <= _RECENT_BYTES
-
-
-def _base(segment: Segment) -> int:
-    return segment.base
-
-
-def _first_offset(aborted: AbortedTransaction) -> int:
-    return aborted.first_offset
 
 
 def _nothing() -> None:

@@ -31,7 +31,7 @@ class FileSlice(NamedTuple):
 
 
 class NotReady(Exception):
-    """The read needs the disk first (open, verify, page in): `await log.warm(...)`, then read again."""
+    """The read needs the disk first (open, verify, page in): `await reading.warm(...)`, then read again."""
 
 
 class FilePool:

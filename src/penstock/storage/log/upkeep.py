@@ -38,7 +38,7 @@ class Upkeep:
         if log.unsealed or len(log.segments) > 1 or active.size > active.checkpointed:
             return True
         old = now_ms - active.created_ms >= _longest_ms(log.options)
-        return active.size > 0 and (old or _expired(active, log.options.retention_ms, now_ms))
+        return active.size > 0 and (old or _is_droppable(log, now_ms))
 
     async def tend(self, log: Log, now_ms: int, settled: int) -> None:
         """Whatever is due for one log.
@@ -111,20 +111,23 @@ class Upkeep:
             await self._move_start(log, offset)
 
     async def _expire(self, log: Log, now_ms: int, settled: int) -> None:
-        """Retention by time and size. Only whole segments go, oldest first, and none above `settled`."""
+        """Retention by time and size. Only whole segments go, oldest first, and none above `settled` or `Log.floors`.
+
+        Nothing awaits between asking for the floors and moving the log start.
+        """
         options = log.options
+        highest = min(settled, _least_floor(log))
         excess = log.size_bytes - options.retention_bytes if options.retention_bytes >= 0 else -1
         keep_from = log.log_start
         for segment, following in zip(log.segments, log.segments[1:], strict=False):
             old = _expired(segment, options.retention_ms, now_ms)
             too_much = excess - segment.size >= 0
-            if not (old or too_much) or following.base > settled or not segment.sealed:
+            if not (old or too_much) or following.base > highest or not segment.sealed:
                 break
             excess -= segment.size
             keep_from = following.base
         else:
-            active = log.active
-            if active.size and _expired(active, options.retention_ms, now_ms):
+            if _is_droppable(log, now_ms):
                 log.want_roll()  # so that the next round may drop it
         try:
             await self._move_start(log, keep_from)
@@ -270,6 +273,20 @@ def _expired(segment: Segment, retention_ms: int, now_ms: int) -> bool:
     if segment.sealed and segment.size == 0:
         return retention_ms >= 0
     return retention_ms >= 0 and segment.max_timestamp >= 0 and now_ms - segment.max_timestamp > retention_ms
+
+
+def _is_droppable(log: Log, now_ms: int) -> bool:
+    """Whether the segment that is written has expired by time and nobody needs any of it: then it is worth a roll."""
+    active = log.active
+    return (
+        active.size > 0 and _expired(active, log.options.retention_ms, now_ms) and _least_floor(log) >= log.end_offset
+    )
+
+
+def _least_floor(log: Log) -> int:
+    """The lowest offset that must stay; the end if nobody needs anything."""
+    held = [offset for floor in log.floors if (offset := floor()) is not None]
+    return min(held, default=log.end_offset)
 
 
 def _seal_blocking(disk: Disk, segment: Segment, state: dict[str, bytes]) -> None:

@@ -1,8 +1,10 @@
 """What the metadata store says should be in a data directory, as plain facts: storage does not know the store."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
+
+from penstock.storage.attached_names import attached_id, attached_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +13,8 @@ class TopicEntry:
     partitions: int
     leader_epoch: int
     settings: Mapping[str, str] = field(default_factory=dict)
+    attached: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Kinds of logs attached to each partition, and the settings of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,18 @@ class Catalogue:
     problem: str | None = None
     """Why the store cannot be used; the rest is then what could still be read of it."""
     exists: bool = True
+
+    @property
+    def held(self) -> Mapping[str, TopicEntry]:
+        """Whatever has directories of its own: topics, and what is attached to them under its own names."""
+        attached = {
+            attached_name(name, kind): replace(
+                entry, topic_id=attached_id(entry.topic_id, kind), settings=settings, attached={}
+            )
+            for name, entry in self.topics.items()
+            for kind, settings in entry.attached.items()
+        }
+        return {**self.topics, **attached}
 
     @property
     def is_lost(self) -> bool:

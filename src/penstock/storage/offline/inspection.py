@@ -111,11 +111,12 @@ def inspect_directory(
     report.owners = find_owners(disk, path, wanted)
     look.metadata()
     look.compare(wanted)
+    held = catalogue.held
     for owner in report.owners:
         look.owner(owner)
         if owner.is_empty:
             continue
-        entry = catalogue.topics.get(owner.topic)
+        entry = held.get(owner.topic)
         partition = inspect_partition(
             disk,
             owner.path,
@@ -202,17 +203,18 @@ class _Look:
         catalogue, report = self._catalogue, self.report
         if catalogue.is_lost:
             return
+        held = catalogue.held
         unfinished = {intent.topic_id: intent for intent in catalogue.intents}
         present = {(owner.topic, owner.partition) for owner in report.owners if not owner.is_empty}
         for owner in report.owners:
-            entry = catalogue.topics.get(owner.topic)
+            entry = held.get(owner.topic)
             known = entry is not None and owner.partition < entry.partitions
             known = known and owner.topic_id in (None, entry.topic_id if entry else None)
             if not known and not self._is_undone(owner, unfinished) and not owner.is_empty:
                 what = f"{owner.path} belongs to no topic on record: the metadata is from another time or broker"
                 way_out = f"restore {catalogue.path}, or move the directory out of logs/ to go on without it"
                 self._add(Kind.STRANGER, True, owner.path, what, Start.REFUSES, way_out, owner.name)
-        for topic, entry in sorted(catalogue.topics.items()):
+        for topic, entry in sorted(held.items()):
             for index in range(entry.partitions):
                 if (topic, index) not in present and (not wanted or topic in wanted):
                     path = f"{report.path}/logs/{topic}/{index}"

@@ -13,6 +13,7 @@ import orjson
 from penstock.errors import StartupError
 from penstock.ports.disk import DirectoryLock, Disk
 from penstock.storage import checked_file
+from penstock.storage.attached_names import attached_id, split_name
 from penstock.storage.checked_file import save_all
 from penstock.storage.data_directory import FORMAT_VERSION, DataDirectory
 from penstock.storage.log.state import FILE_NAME as STATE_NAME
@@ -111,7 +112,7 @@ def make_plan(
 
 def _topic_ids(report: DirectoryReport, catalogue: Catalogue) -> dict[str, UUID]:
     """The id of each topic that has one id only, by the metadata or by its partitions."""
-    ids = {name: entry.topic_id for name, entry in catalogue.topics.items()}
+    ids = {name: entry.topic_id for name, entry in catalogue.held.items()}
     for topic in {owner.topic for owner in report.owners}:
         told = {
             owner.topic_id for owner in report.owners if owner.topic == topic and owner.topic_id and not owner.problem
@@ -148,7 +149,7 @@ def _owner_step(owner: Owner, topic_id: UUID) -> Step:
 
 def _recreate_step(report: DirectoryReport, finding: Finding, catalogue: Catalogue) -> Step:
     topic, _, index = finding.partition.rpartition("-")
-    topic_id = catalogue.topics[topic].topic_id
+    topic_id = catalogue.held[topic].topic_id
     end = report.known_end(topic, topic_id, int(index))
 
     def apply(disk: Disk) -> list[str]:
@@ -203,15 +204,21 @@ def rebuild_catalogue(
             [largest_id, partition.largest_producer_id, *(each for each in noted if isinstance(each, int))]
         )
     topics = {}
-    for topic in sorted({owner.topic for owner in report.owners if not owner.is_empty}):
+    names = sorted({owner.topic for owner in report.owners if not owner.is_empty})
+    for topic in [name for name in names if split_name(name) is None]:
         old = salvaged.topics.get(topic)
         old = old if old is not None and old.topic_id == ids[topic] else None
-        count = 1 + max(owner.partition for owner in report.owners if owner.topic == topic and not owner.is_empty)
+        beside = {name: split[1] for name in names if (split := split_name(name)) is not None and split[0] == topic}
+        beside = {name: kind for name, kind in beside.items() if ids[name] == attached_id(ids[topic], kind)}
+        with_attached = (topic, *beside)
+        count = 1 + max(o.partition for o in report.owners if o.topic in with_attached and not o.is_empty)
+        known = old.attached if old is not None else {}
         topics[topic] = TopicEntry(
             ids[topic],
             max(count, old.partitions if old is not None else 0),
-            max(epochs.get(topic, -1), old.leader_epoch if old is not None else -1) + 1,
+            max(*(epochs.get(name, -1) for name in with_attached), old.leader_epoch if old is not None else -1) + 1,
             old.settings if old is not None else KEEP_ALL,
+            {**known, **{kind: known.get(kind, KEEP_ALL) for kind in beside.values()}},
         )
     return Catalogue(
         salvaged.path,

@@ -231,6 +231,31 @@ async def test_a_change_whose_answer_is_lost_is_not_made_again(etcd: Etcd) -> No
     await store.close()
 
 
+class Refusing:
+    """The key-value service of a member that refuses connections, and once more is too slow to do even that."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def Range(self, request: Any, **options: Any) -> None:  # noqa: N802 - gRPC's name
+        self.asked += 1
+        nothing = grpc.aio.Metadata()
+        if self.asked == 1:
+            raise grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, "CERTIFICATE_VERIFY_FAILED")
+        await asyncio.sleep(options["timeout"])
+        raise grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, nothing, nothing, "Deadline Exceeded")
+
+
+async def test_an_attempt_cut_short_does_not_hide_why_the_others_failed(etcd: Etcd) -> None:
+    store = await EtcdStore.open(etcd.url, timeout_s=1.0)
+    member = store._endpoints.current()
+    member.kv = refusing = Refusing()
+    with pytest.raises(MetadataUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        await store.get("a")
+    assert refusing.asked > 1
+    await store.close()
+
+
 @pytest.mark.parametrize(
     "details", ["failed to connect to all addresses; last error: refused", "etcdserver: no leader"]
 )
@@ -570,16 +595,20 @@ async def test_tls_both_ways(tmp_path: Path) -> None:
         async with closing(store.watch("", 0)) as changes:
             assert await anext(changes) == [Change("a", b"1", revision)]
         await store.close()
-        for tls, text in (
-            (Tls(authority=str(files.authority)), "etcd wants a certificate"),
-            (Tls(str(files.authority), str(stranger.certificate), str(stranger.key)), "etcd wants a certificate"),
-            (Tls(str(stranger.authority), str(files.certificate), str(files.key)), "CERTIFICATE_VERIFY_FAILED"),
-            (Tls(), "CERTIFICATE_VERIFY_FAILED"),
-        ):
+        plain, url = etcd.url.replace("etcds", "etcd"), etcd.url
+        wrong = [
+            (url, Tls(authority=str(files.authority)), "etcd wants a certificate"),
+            (url, Tls(str(files.authority), str(stranger.certificate), str(stranger.key)), "etcd wants a certificate"),
+            (url, Tls(str(stranger.authority), str(files.certificate), str(files.key)), "CERTIFICATE_VERIFY_FAILED"),
+            (url, Tls(), "CERTIFICATE_VERIFY_FAILED"),
+            (plain, None, "Socket closed"),
+        ]
+
+        async def is_refused(url: str, tls: Tls | None, text: str) -> None:
             with pytest.raises(StartupError, match=text):
-                await EtcdStore.open(etcd.url, tls=tls, timeout_s=1.0, patience_s=0)
-        with pytest.raises(StartupError, match="Socket closed"):
-            await EtcdStore.open(etcd.url.replace("etcds", "etcd"), timeout_s=1.0, patience_s=0)
+                await EtcdStore.open(url, tls=tls, timeout_s=3.0, patience_s=0)
+
+        await asyncio.gather(*(is_refused(*each) for each in wrong))  # each takes as long as its patience lasts
 
 
 async def test_a_certificate_file_that_is_missing_is_named() -> None:

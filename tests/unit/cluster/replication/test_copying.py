@@ -15,7 +15,8 @@ from penstock.cluster.replication.throttle import Throttle
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import PartitionState
 from penstock.errors import Code, PenstockError
-from penstock.storage.log.lending import find_segment, lend
+from penstock.storage.log.copied import append_copied
+from penstock.storage.log.segment_range import find_segment, read_range
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_metadata import MemoryStore
 from penstock.testing.virtual_clock import VirtualClock, run_virtual
@@ -40,7 +41,7 @@ class Leader:
         segment = find_segment(log, wanted.offset, log.committed_end, wanted.least_bytes)
         if segment is None or segment.base != wanted.offset:
             return SegmentPart(-1 if segment is None else segment.base, -1, 0, b"", b"")
-        card, (file, position, size, _) = lend(log, segment, wanted.position, wanted.max_bytes)
+        card, (file, position, size, _) = read_range(log, segment, wanted.position, wanted.max_bytes)
         data = file.read_at(size, position)
         part = SegmentPart(segment.base, segment.next_offset, segment.size, card, data)
         return self.spoil(wanted, part)
@@ -273,7 +274,7 @@ async def test_between_segments_it_is_fetched_up_to_the_next(it: Scene) -> None:
     leader = it.leader.bench
     batches = await leader.read(0, limit=3)
     log = partition.opened()
-    log.append_copied(memoryview(bytearray(batches[0].data)))
+    append_copied(log, memoryview(bytearray(batches[0].data)))
     await wait_for(lambda: log.visible_end == log.end_offset)
     assert it.show(partition)
     await it.until_ended()
@@ -282,7 +283,7 @@ async def test_between_segments_it_is_fetched_up_to_the_next(it: Scene) -> None:
     border = leader.log.segments[1].base
     while log.end_offset < border:
         for batch in await leader.read(log.end_offset, limit=border):
-            log.append_copied(memoryview(bytearray(batch.data)))
+            append_copied(log, memoryview(bytearray(batch.data)))
     await wait_for(lambda: log.visible_end == border)
     assert it.show(partition)
     await it.until_ended(2)

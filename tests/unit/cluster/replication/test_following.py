@@ -4,9 +4,11 @@ import asyncio
 import errno
 import gc
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
+from crc32c import crc32c
 from tests.simulated_broker import Broker, append, batch_of, read_all, running, wait_for
 from tests.simulated_log import contents
 
@@ -16,6 +18,8 @@ from penstock.cluster.replication.throttle import Throttle
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import PartitionState
 from penstock.errors import Code, PenstockError
+from penstock.records.batch import BATCH_HEADER, CRC_START, HEADER_BYTES, PREFIX_BYTES, Header, decode_header
+from penstock.records.record import encode, iterate
 from penstock.storage.log.log import Log
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.recovery import recover
@@ -103,6 +107,32 @@ def durable_end(disk: FaultyDisk, path: str) -> int:
             continue
         left.open(f"{path}/{name}", create=True).write_at(data, 0)
     return recover(left, path, LogOptions(), 0).segments[-1].next_offset
+
+
+def malformed(batch: bytes) -> bytes:
+    """The batch with a byte behind its last record, and a CRC that fits."""
+    header = decode_header(memoryview(batch))
+    return _made(header._replace(batch_length=header.batch_length + 1), batch[HEADER_BYTES:] + b"\0")
+
+
+def shortened(batch: bytes) -> bytes:
+    """The batch without its middle record of three: the first and the last keep their offsets."""
+    first, _, last = iterate(batch[HEADER_BYTES:], 3)
+    body = bytearray()
+    for each in (first, last):
+        encode(body, each.offset_delta, each.timestamp_delta, each.key, each.value, each.headers)
+    header = decode_header(memoryview(batch))
+    return _made(
+        header._replace(record_count=2, batch_length=HEADER_BYTES - PREFIX_BYTES + len(body)),
+        bytes(body),
+    )
+
+
+def _made(header: Header, body: bytes) -> bytes:
+    out = bytearray(HEADER_BYTES) + body
+    BATCH_HEADER.pack_into(out, 0, *header)
+    BATCH_HEADER.pack_into(out, 0, *header._replace(crc=crc32c(out[CRC_START:])))
+    return bytes(out)
 
 
 class Scene:
@@ -241,6 +271,46 @@ async def test_the_next_fetch_says_what_the_last_one_brought_once_it_is_safe(it:
     assert (await it.next(3))[0].fetch_offset == 5
     assert partition.high_watermark == 5
     assert it.broker.stats.replica_fetches == 3
+
+
+@scene
+async def test_malformed_batches_are_kept_and_counted(it: Scene) -> None:
+    partition = await it.follow()
+    await it.until_waiting()
+    good, bad = it.batch(0, count=2), malformed(it.batch(2, count=2))
+    it.leader.answer(it.row(0, good, bad, it.batch(4)))
+    await it.until_asked_for(0, 5)
+    assert partition.opened().end_offset == 5
+    assert it.broker.stats.malformed_copies == 1
+    assert it.broker.stats.unchecked_copies == 0
+
+
+@scene
+async def test_batches_that_lost_records_to_compaction_are_well(it: Scene) -> None:
+    await it.follow()
+    await it.until_waiting()
+    it.leader.answer(it.row(0, it.batch(0), shortened(it.batch(1, count=3)), it.batch(6)))
+    await it.until_asked_for(0, 7)
+    assert it.broker.stats.malformed_copies == 0
+
+
+@scene
+async def test_a_batch_of_a_topic_that_is_not_checked_is_not_looked_at(it: Scene) -> None:
+    partition = await it.follow()
+    partition.config = replace(partition.config, checked=frozenset())
+    await it.until_waiting()
+    it.leader.answer(it.row(0, malformed(it.batch(0))))
+    await it.until_asked_for(0, 1)
+    assert it.broker.stats.malformed_copies == 0
+
+
+@scene
+async def test_what_was_not_appended_is_not_looked_at(it: Scene) -> None:
+    await it.follow()
+    await it.until_waiting()
+    it.leader.answer(it.row(0, it.batch(0), bytes(malformed(it.batch(1)))[:-1]))
+    await it.until_asked_for(0, 1)
+    assert it.broker.stats.malformed_copies == 0
 
 
 @scene

@@ -386,7 +386,7 @@ async def test_who_leads_no_more_changes_nothing(it: Scene) -> None:
     it.fetched(2, end)
     it.fetched(3, end)
     it.partition.follow(replace(it.partition.state, leader=2, leader_epoch=1))
-    it.in_sync.forget(it.partition)
+    it.in_sync.lost(it.partition)
     revision = it.stored.revision
     it.in_sync.look_at(it.partition)
     await it.pass_by(LAG_S + 3)

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.engine.coordination import schemas
 from penstock.engine.coordination.schemas import (
+    GROUP_RECORDS,
+    TRANSACTION_RECORDS,
     ClassicMember,
     ConsumerGroupValue,
     ConsumerMemberValue,
@@ -19,13 +22,12 @@ from penstock.engine.coordination.schemas import (
     Kind,
     NamedPartitions,
     OffsetValue,
+    Records,
     RegexValue,
     TargetEpochValue,
     TargetValue,
     TopicPartitions,
     TransactionValue,
-    decode_entry,
-    encode_entry,
 )
 from penstock.errors import Code, PenstockError
 
@@ -87,8 +89,16 @@ _entries = st.sampled_from(Kind).flatmap(
 )
 
 
+def _records(kind: Kind) -> Records:
+    return TRANSACTION_RECORDS if kind is Kind.TRANSACTION else GROUP_RECORDS
+
+
+def _encode(entry: Entry) -> tuple[bytes, bytes | None]:
+    return _records(entry.kind).encode(entry)
+
+
 def _decode(kind: Kind, key: bytes, value: bytes | None) -> Entry | None:
-    return decode_entry(key, value, transactions=kind is Kind.TRANSACTION)
+    return _records(kind).decode(key, value)
 
 
 def _fault(kind: Kind, key: bytes, value: bytes | None) -> Code | None:
@@ -105,12 +115,22 @@ def test_every_kind_is_tried() -> None:
 
 @given(_entries)
 def test_what_is_written_is_read_again(entry: Entry) -> None:
-    assert _decode(entry.kind, *encode_entry(entry)) == entry
+    assert _decode(entry.kind, *_encode(entry)) == entry
+
+
+@given(_KEYS[Kind.OFFSET], _VALUES[Kind.OFFSET])
+def test_offsets_are_written_as_their_schema_says(key: tuple[str, str, int], value: OffsetValue) -> None:
+    schema = schemas._SCHEMAS[Kind.OFFSET]
+    written = bytearray(b"\0\1"), bytearray(struct.pack(">h", schema.version))
+    for kind, part in zip(schema.key, key, strict=True):
+        schemas._write(written[0], kind, part, flexible=False)
+    schemas._write(written[1], schema.value, value, schema.flexible)
+    assert GROUP_RECORDS.encode(Entry(Kind.OFFSET, key, value)) == written
 
 
 @given(_entries, st.data())
 def test_a_record_cut_short_is_corrupt(entry: Entry, data: st.DataObject) -> None:
-    key, value = encode_entry(entry)
+    key, value = _encode(entry)
     shorter = key[: data.draw(st.integers(0, len(key) - 1))]
     assert _fault(entry.kind, shorter, value) is Code.CORRUPT_LOG
     if value:
@@ -120,7 +140,7 @@ def test_a_record_cut_short_is_corrupt(entry: Entry, data: st.DataObject) -> Non
 @given(_entries, st.binary(max_size=60), st.data())
 def test_no_bytes_do_worse_than_corrupt(entry: Entry, noise: bytes, data: st.DataObject) -> None:
     """Noise behind a prefix of a good record reaches deeper than noise alone."""
-    key, value = encode_entry(entry)
+    key, value = _encode(entry)
     value = value or b"\0\0"
     for bad_key, bad_value in (
         (noise, value),
@@ -133,16 +153,16 @@ def test_no_bytes_do_worse_than_corrupt(entry: Entry, noise: bytes, data: st.Dat
 
 @pytest.mark.parametrize("number", [-1, 4, 9, 15, 17, 100, 101])
 def test_a_kind_of_a_later_release_is_left_alone(number: int) -> None:
-    assert decode_entry(struct.pack(">h", number) + b"\0\1g", b"\0\0") is None
+    assert GROUP_RECORDS.decode(struct.pack(">h", number) + b"\0\1g", b"\0\0") is None
 
 
 @pytest.mark.parametrize("number", [-99, -98, -1, 1, 2])
 def test_the_transactions_topic_has_one_kind(number: int) -> None:
-    assert decode_entry(struct.pack(">h", number) + b"\0\1t", b"\0\0", transactions=True) is None
+    assert TRANSACTION_RECORDS.decode(struct.pack(">h", number) + b"\0\1t", b"\0\0") is None
 
 
 def test_a_tagged_field_of_a_later_release_is_skipped() -> None:
-    key, value = encode_entry(Entry(Kind.CONSUMER_GROUP, ("g",), ConsumerGroupValue(7, 9)))
+    key, value = _encode(Entry(Kind.CONSUMER_GROUP, ("g",), ConsumerGroupValue(7, 9)))
     assert value is not None and value[6] == 1, "one tagged field"
     tagged = value[:6] + b"\2" + value[7:] + b"\5\3new"
     assert _decode(Kind.CONSUMER_GROUP, key, tagged) == Entry(Kind.CONSUMER_GROUP, ("g",), ConsumerGroupValue(7, 9))
@@ -197,17 +217,17 @@ def test_a_tagged_field_of_a_later_release_is_skipped() -> None:
 def test_bytes_are_kafkas(entry: Entry, key: str, value: str | None) -> None:
     """Laid out by hand from Kafka's OffsetCommit, GroupMetadata, ConsumerGroup… and TransactionLog definitions."""
     laid_out = bytes.fromhex(key), None if value is None else bytes.fromhex(value)
-    assert encode_entry(entry) == laid_out
+    assert _encode(entry) == laid_out
     assert _decode(entry.kind, *laid_out) == entry
 
 
 def test_a_value_of_another_version_names_both() -> None:
-    key, value = encode_entry(Entry(Kind.OFFSET, ("g", "t", 0), OffsetValue(1, -1, "", 0)))
+    key, value = _encode(Entry(Kind.OFFSET, ("g", "t", 0), OffsetValue(1, -1, "", 0)))
     assert value is not None
     with pytest.raises(PenstockError, match="OFFSET in version 4; this release reads 3"):
-        decode_entry(key, b"\0\4" + value[2:])
+        GROUP_RECORDS.decode(key, b"\0\4" + value[2:])
 
 
 def test_the_first_version_of_an_offsets_key_is_read() -> None:
-    key, value = encode_entry(Entry(Kind.OFFSET, ("g", "t", 0), OffsetValue(1, -1, "", 0)))
-    assert decode_entry(b"\0\0" + key[2:], value) == decode_entry(key, value)
+    key, value = _encode(Entry(Kind.OFFSET, ("g", "t", 0), OffsetValue(1, -1, "", 0)))
+    assert GROUP_RECORDS.decode(b"\0\0" + key[2:], value) == GROUP_RECORDS.decode(key, value)

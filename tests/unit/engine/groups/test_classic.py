@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.coordination.outcome import Outcome
-from penstock.engine.coordination.schemas import Entry, decode_entry, encode_entry
+from penstock.engine.coordination.schemas import GROUP_RECORDS, Entry
 from penstock.engine.groups.classic import (
     ClassicGroup,
     GroupLimits,
@@ -95,7 +95,7 @@ class GroupAndClients:
 
     def take(self, outcome: Outcome) -> None:
         for entry in outcome.records:
-            assert decode_entry(*encode_entry(entry)) == entry
+            assert GROUP_RECORDS.decode(*GROUP_RECORDS.encode(entry)) == entry
             self.records.append(entry)
         for reply in outcome.replies:
             assert reply.to in self.open, "answered twice, or somebody who did not ask"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.unit.engine.groups.consumer_world import FakeTopics, owned_by_id
 
-from penstock.engine.coordination.schemas import Entry, TopicPartitions, decode_entry, encode_entry
+from penstock.engine.coordination.schemas import GROUP_RECORDS, Entry, TopicPartitions
 from penstock.engine.groups import assignors
 from penstock.engine.groups.assignors import make_assignment
 from penstock.engine.groups.consumer import ConsumerGroup
@@ -187,7 +187,7 @@ class Members(RuleBasedStateMachine):
         for entries in (self.written, list(self.group.dump())):
             again = self.make_group()
             for entry in entries:
-                decoded = decode_entry(*encode_entry(entry))
+                decoded = GROUP_RECORDS.decode(*GROUP_RECORDS.encode(entry))
                 assert decoded == entry
                 again.replay(decoded, 0)
             assert {(entry.kind, entry.key): entry.value for entry in again.dump()} == live

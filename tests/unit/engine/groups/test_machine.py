@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock.engine.coordination.outcome import Outcome
-from penstock.engine.coordination.schemas import Entry, Kind, OffsetValue, decode_entry, encode_entry
+from penstock.engine.coordination.schemas import GROUP_RECORDS, Entry, Kind, OffsetValue
 from penstock.engine.groups.classic_requests import (
     HeartbeatRequest,
     JoinRequest,
@@ -83,7 +83,7 @@ class Shard:
         return GroupMachine(self.now, lambda: f"id{next(self._ids)}", Topics(), **self.limits)
 
     def keep(self, outcome: Outcome, producer_id: int | None = None) -> list[Entry]:
-        self.log += [Record(*encode_entry(entry), producer_id) for entry in outcome.records]
+        self.log += [Record(*GROUP_RECORDS.encode(entry), producer_id) for entry in outcome.records]
         for token, answer in outcome.replies:
             assert token not in self.answers
             self.answers[token] = answer
@@ -128,7 +128,7 @@ class Shard:
             if isinstance(kept, Marker):
                 machine.marker(kept.producer_id, committed=kept.committed)
             else:
-                entry = decode_entry(kept.key, kept.value)
+                entry = GROUP_RECORDS.decode(kept.key, kept.value)
                 assert entry is not None
                 machine.replay(entry, offset, kept.producer_id, self.now)
         return machine
@@ -312,7 +312,7 @@ def test_a_classic_group_with_members_is_no_consumer_group(shard: Shard) -> None
     assert shard.listed() == [GroupListing("g", "consumer", "Empty", "classic")]
     position = len(shard.log)
     shard.ask("consumer_heartbeat", joining)
-    assert shard.log[position] == Record(*encode_entry(Entry(Kind.GROUP, ("g",), None)), None)
+    assert shard.log[position] == Record(*GROUP_RECORDS.encode(Entry(Kind.GROUP, ("g",), None)), None)
     assert shard.listed() == [GroupListing("g", "consumer", "Stable", "consumer")]
     assert shard.fetch()[T0] == 4
 
@@ -331,7 +331,7 @@ def test_a_consumer_group_with_members_is_no_classic_group(shard: Shard) -> None
     shard.join("g", "t")
     assert shard.listed() == [GroupListing("g", "consumer", "Stable", "classic")]
     taken_back = shard.log[position : position + len(was)]
-    assert set(taken_back) == {Record(encode_entry(entry)[0], None, None) for entry, _ in was}
+    assert set(taken_back) == {Record(GROUP_RECORDS.encode(entry)[0], None, None) for entry, _ in was}
 
 
 def test_members_of_a_consumer_group_are_removed_by_administrators(shard: Shard) -> None:

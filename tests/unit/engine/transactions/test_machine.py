@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 
 from penstock.engine.coordination.outcome import Outcome
-from penstock.engine.coordination.schemas import Entry, decode_entry, encode_entry
+from penstock.engine.coordination.schemas import TRANSACTION_RECORDS, Entry
 from penstock.engine.transactions.machine import TransactionMachine
 from penstock.engine.transactions.requests import (
     AddPartitions,
@@ -133,7 +133,7 @@ class Conversation:
 
 
 def _kept(entry: Entry) -> Entry:
-    kept = decode_entry(*encode_entry(entry), transactions=True)
+    kept = TRANSACTION_RECORDS.decode(*TRANSACTION_RECORDS.encode(entry))
     assert kept == entry
     return entry
 

@@ -144,6 +144,7 @@ def test_a_pipeline_that_cannot_start(stage: Stage, behaviour: str, reason: str)
     assert stage.status("bad").reason == reason
     (event,) = stage.home.pipeline("bad").events.read()
     assert (event.level, event.event, event.text) == ("error", "failed", reason)
+    stage.wait(lambda: stage.reconciler.at_work() == ["good"])  # it knows a moment after its file does
     assert {each.pipeline: each.state for each in stage.reconciler.statuses()}["bad"] is State.FAILED
 
 

@@ -2,10 +2,12 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from tests.doors.kafka import Client, Door, base_offsets, batch_of, fetch_values, make, with_door
+from tests.doors.trusted import trusted_session
 
 from penstock.cluster.image import BrokerRecord, Image
 from penstock.cluster.replication.source import FetchedRow, Position
@@ -13,10 +15,9 @@ from penstock.engine.offset_lookup import Found
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.errors import Code, PenstockError
-from penstock.net.connection import Connection
-from penstock.protocols.kafka.broker_source import BrokerSource
-from penstock.protocols.kafka.peer import Peer
-from penstock.protocols.kafka.session import KafkaSession
+from penstock.protocols.internal.broker_source import BrokerSource
+from penstock.protocols.internal.peer import Peer
+from penstock.protocols.kafka import cluster_view
 from penstock.records.build import build_batch
 
 GOOD = batch_of(b"one", b"two")
@@ -281,12 +282,7 @@ def test_a_follower_is_told_what_a_new_leader_knows() -> None:
     async def body(door: Door) -> None:
         _, partition = await led_anew(door)
 
-        def make_session(connection: Connection) -> KafkaSession:
-            session = KafkaSession(door.context, connection, door.clock)
-            session._is_broker = True
-            return session
-
-        door.connections.make_session = make_session
+        door.connections.make_session = partial(trusted_session, door.context, door.engine, door.clock)
         peer = Peer(door.network.of("b2"), *door.address, door.clock, timeout_s=5.0)
         told: list[tuple[int, Code | None]] = []
 
@@ -356,5 +352,27 @@ def test_what_only_brokers_may_ask_is_refused_to_clients() -> None:
             topics=[{"topic": "t", "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}]}],
         )
         assert fetched["responses"][0]["partitions"][0]["error_code"] == TOPIC_REFUSED
+
+    with_door(body)
+
+
+def test_clients_are_sent_to_the_listener_of_the_same_name_and_else_to_the_one_all_brokers_have() -> None:
+    async def body(door: Door) -> None:
+        client, _ = await clustered(door)
+        image = door.context.image
+        assert image is not None
+        endpoints = {"kafka": ("host2", 9002), "outside": ("two.example", 9192)}
+        image.brokers[2] = replace(image.brokers[2], endpoints=endpoints)
+        outside = replace(door.context, listener="outside")
+        assert cluster_view.endpoint(outside, 2) == (2, "two.example", 9192, "r")
+        assert cluster_view.endpoint(outside, 3) == (3, "host3", 9003, None)
+        assert [(each.host, each.port) for each in cluster_view.endpoints(outside)] == [
+            ("host1", 9001),
+            ("two.example", 9192),
+            ("host3", 9003),
+        ]
+        assert cluster_view.endpoint(door.context, 2) == (2, "host2", 9002, "r")
+        told = await client.ask("metadata", 9, topics=[{"name": "t"}], allow_auto_topic_creation=False)
+        assert [broker["host"] for broker in told["brokers"]] == ["host1", "host2", "host3"]
 
     with_door(body)

@@ -2,16 +2,20 @@
 
 import asyncio
 from types import SimpleNamespace
+from typing import cast
 from uuid import UUID
 
 import pytest
 from tests.unit.engine.groups.consumer_world import FakeTopics
 
+from penstock.engine.access import Open
+from penstock.engine.acting.acting import Acting
 from penstock.engine.groups.consumer import ConsumerGroup
 from penstock.engine.groups.consumer_requests import ConsumerHeartbeat, ConsumerLimits
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors, messages
-from penstock.protocols.kafka.handlers import NO_OPERATIONS, Caller, consumer_group_describe, consumer_group_heartbeat
+from penstock.protocols.kafka.authorized_operations import NOT_ASKED_FOR
+from penstock.protocols.kafka.handlers import Caller, consumer_group_describe, consumer_group_heartbeat
+from penstock.protocols.kafka_wire import errors, messages
 from penstock.turns import Turns
 
 VERSIONS = (0, 1)
@@ -41,17 +45,23 @@ def groups() -> FakeGroups:
     return FakeGroups()
 
 
-def ask(handler, groups: FakeGroups, version: int, fields: dict, *caller: Caller) -> messages.Message:
+def caller_of(groups: FakeGroups) -> Caller:
+    acting = SimpleNamespace(groups=groups, rights=SimpleNamespace(may=lambda *_: True, policy=Open()))
+    return Caller(cast(Acting, acting), "client", "10.0.0.1")
+
+
+def ask(handler, groups: FakeGroups, version: int, fields: dict, caller: Caller | None = None) -> messages.Message:
     """Through the bytes of that version, both ways."""
-    context = SimpleNamespace(engine=SimpleNamespace(groups=groups, turns=Turns()))
+    context = SimpleNamespace(turns=Turns())
+    caller = caller or caller_of(groups)
     request, response = (messages.schema_of(handler.API.name, version, way) for way in ("request", "response"))
     sent = messages.decode(request, memoryview(messages.encode(request, fields)))
-    answer = asyncio.run(handler.handle(context, sent, version, *caller))
+    answer = asyncio.run(handler.handle(context, sent, version, caller))
     return messages.decode(response, memoryview(messages.encode(response, answer)))
 
 
 def beat(groups: FakeGroups, version: int, **fields: object) -> messages.Message:
-    caller = Caller("client", "10.0.0.1")
+    caller = caller_of(groups)
     return ask(consumer_group_heartbeat, groups, version, {"group_id": "g", "member_id": "a", **fields}, caller)
 
 
@@ -114,7 +124,7 @@ def test_groups_are_described(groups: FakeGroups, version: int) -> None:
     found, classic, empty = ask(consumer_group_describe, groups, version, fields).groups
     assert (found.error_code, found.group_id, found.group_state) == (0, "g", "Stable")
     assert (found.group_epoch, found.assignment_epoch, found.assignor_name) == (1, 1, "uniform")
-    assert found.authorized_operations == NO_OPERATIONS
+    assert found.authorized_operations == NOT_ASKED_FOR
     (member,) = found.members
     assert (member.member_id, member.instance_id, member.rack_id, member.member_epoch) == ("a", "i", "r", 1)
     assert (member.client_id, member.client_host) == ("client", "10.0.0.1")

@@ -10,9 +10,10 @@ from tests.doors.kafka import Door, with_door
 
 from penstock.ports.disk import Space
 from penstock.protocols.kafka import long_answer
-from penstock.protocols.kafka.handlers import Api, Context
+from penstock.protocols.kafka.handlers import Context
 from penstock.protocols.kafka.long_answer import LongAnswer
-from penstock.protocols.kafka.messages import encode, schema_of
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import encode, schema_of
 from penstock.turns import Turns
 
 AT_ONCE, ROWS = 10, 35
@@ -129,7 +130,7 @@ def test_log_dirs_wait_for_their_turn_when_the_disk_has_answered() -> None:
 
 def test_rows_are_what_the_whole_would_be() -> None:
     rows = [{"partition_index": index, "error_code": 3} for index in range(ROWS)]
-    context = cast(Context, SimpleNamespace(engine=SimpleNamespace(turns=Turns())))
+    context = cast(Context, SimpleNamespace(turns=Turns()))
     answer = LongAnswer(context, Api(8, "offset_commit", 2, 10), 9, "topics", "partitions")
 
     async def encoded() -> list[bytes]:

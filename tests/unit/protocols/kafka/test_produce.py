@@ -10,7 +10,7 @@ import pytest
 from crc32c import crc32c
 from tests.doors.kafka import Client, Door, base_offsets, batch_of, make, produce_values, with_door, with_header
 
-from penstock.engine import opener
+from penstock.engine import opener, publishing
 from penstock.protocols.kafka.handlers import produce
 from penstock.records.build import build_batch
 from penstock.records.compression import Codec
@@ -315,7 +315,7 @@ def test_a_batch_that_claims_two_thousand_million_records_moves_no_offset() -> N
 def test_who_sends_faster_than_batches_are_opened_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker stops reading, and nothing is refused."""
     monkeypatch.setattr(opener, "CROWDED_BYTES", 100_000)
-    monkeypatch.setattr(produce, "MOST_BYTES_AT_ONCE", 10_000)
+    monkeypatch.setattr(publishing, "MOST_BYTES_AT_ONCE", 10_000)
     batch = batch_of(*(Random(at).randbytes(1000) for at in range(40)), codec=Codec.ZSTD)
 
     async def body(door: Door) -> None:
@@ -386,5 +386,21 @@ def test_many_batches_of_one_request_are_not_all_opened_on_the_loop() -> None:
         assert waiting == 8 * len(batch), "256 KiB are two of them and a half"
         _, answer = await client.receive("produce", 9)
         assert [row["error_code"] for row in answer["responses"][0]["partition_responses"]] == [0] * 10
+
+    with_door(body)
+
+
+def test_an_answer_that_cannot_be_made_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bytes:
+        raise ValueError("a bug")
+
+    async def body(door: Door) -> None:
+        await door.topic()
+        client, other = await door.client(), await door.client()
+        with monkeypatch.context() as patch:
+            patch.setattr(produce, "encode", fail)
+            client.send(make("produce", 9, produce_values(batch_of(b"x"))))
+            await client.stream.closed()
+        assert (await other.produce(batch_of(b"y")))["base_offset"] == 1
 
     with_door(body)

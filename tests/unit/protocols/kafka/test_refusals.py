@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 from tests.doors.kafka import Door, batch_of, fetch_values, make, produce_values, with_door
+from tests.unit.protocols.kafka.test_denied import CASES
 
 from penstock.errors import PenstockError
 from penstock.protocols.kafka.session import APIS
@@ -30,6 +31,10 @@ JOIN = {
     "protocols": [{"name": "range", "metadata": b""}],
 }
 
+OF_SECURITY = (
+    *("describe_acls", "create_acls", "delete_acls"),
+    *("describe_user_scram_credentials", "alter_user_scram_credentials"),
+)
 REFUSED: dict[str, tuple[str, int, dict[str, Any]]] = {
     "a keyless record": ("produce", 9, produce_values(batch_of(b"x" * 1000), "compacted")),
     "an unknown topic": ("produce", 9, produce_values(batch_of(b"x"), "unknown")),
@@ -126,6 +131,7 @@ REFUSED: dict[str, tuple[str, int, dict[str, Any]]] = {
         {"timeout": 1000, "topics": [{"name": "unknown", "partitions": [{"partition_index": 0, "replicas": [1]}]}]},
     ),
     "unregister_broker": ("unregister_broker", 0, {"broker_id": 7}),
+    **{api: (api, CASES[api][0].version, dict(CASES[api][0].values)) for api in OF_SECURITY},
     "sasl_handshake": ("sasl_handshake", 1, {"mechanism": "PLAIN"}),
     "sasl_authenticate": ("sasl_authenticate", 2, {"auth_bytes": b""}),
 }
@@ -144,9 +150,11 @@ _TIMES = 50
 @pytest.fixture
 def no_collections() -> Iterator[None]:
     gc.disable()
+    gc.freeze()  # what was there before is not looked at: hundreds of thousands of objects of other tests
     yield
     gc.set_debug(0)
     gc.garbage.clear()
+    gc.unfreeze()
     gc.enable()
 
 

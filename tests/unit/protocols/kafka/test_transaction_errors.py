@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.transaction_errors import kafka_code
+from penstock.protocols.kafka_wire import errors
 
 INVALID_PRODUCER_EPOCH, PRODUCER_FENCED, INVALID_TXN_STATE, ABORTABLE = 47, 90, 48, 120
 

@@ -19,7 +19,7 @@ from penstock.protocols.kafka import session as session_module
 
 OK, UNKNOWN_TOPIC, TOO_LARGE, BAD_TOPIC, BAD_GROUP, UNKNOWN_MEMBER, BAD_REQUEST = 0, 3, 12, 17, 24, 25, 42
 GENERATION, POLICY, OLD_EPOCH, BAD_STATE, BAD_MAPPING, BAD_TIMEOUT = 22, 44, 47, 48, 49, 50
-INVALID, FENCED, NOT_FOUND, ABORTABLE, BAD_REGEX = 87, 90, 105, 120, 128
+NOT_AUTHORISED, INVALID, FENCED, NOT_FOUND, ABORTABLE, BAD_REGEX = 53, 87, 90, 105, 120, 128
 LONG = "x" * 30_000
 SHARDS = 16
 NEIGHBOUR = next(
@@ -402,7 +402,7 @@ def test_a_transactional_batch_of_nobody(version: int, identity: tuple[int, int]
 def test_a_transactional_batch_without_a_transactional_id(version: int) -> None:
     async def body(door: Door, client: Client) -> None:
         _, identity = await init(client)
-        assert await produce(client, None, identity, version) == [BAD_STATE]
+        assert await produce(client, None, identity, version) == [NOT_AUTHORISED]
         assert door.engine.topics.partition("t", 0).high_watermark == 0
 
     run(body)

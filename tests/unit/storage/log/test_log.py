@@ -10,8 +10,8 @@ from tests.simulated_log import DIRECTORY, Bench, copy_disk, open_log
 
 from penstock.errors import Code, PenstockError
 from penstock.records.batch import LOG_APPEND_TIME, decode_header, patch_append_time
-from penstock.storage.log.log import READY_BYTES
 from penstock.storage.log.options import Flush, LogOptions
+from penstock.storage.log.reading import READY_BYTES, read_slice, warm
 from penstock.storage.log.segment import NotReady
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.virtual_clock import run_virtual
@@ -43,7 +43,7 @@ async def test_every_offset_in_every_size() -> None:
             assert got == everything[at : at + len(got)]
             size = sum(len(batch.data) for batch in got)
             assert size <= max_bytes or len(got) == 1
-            found = bench.log.read(offset, end, max_bytes, at_least_one=False)
+            found = read_slice(bench.log, offset, end, max_bytes, at_least_one=False)
             assert (found is None) == (len(whole.data) > max_bytes)
 
 
@@ -59,7 +59,7 @@ async def test_a_read_stops_at_the_limit() -> None:
         got = await bench.read(start, HUGE, limit)
         assert got[0].header.base_offset <= start
         assert all(one.header.last_offset < limit for one in got)
-        assert bench.log.read(limit, limit, HUGE, at_least_one=True) is None
+        assert read_slice(bench.log, limit, limit, HUGE, at_least_one=True) is None
 
 
 @virtual
@@ -69,7 +69,7 @@ async def test_what_is_not_synced_is_not_visible() -> None:
     bench.append([b"b"])
     assert (bench.log.visible_end, bench.log.end_offset) == (1, 2)
     assert [batch.records for batch in await bench.read(0)] == [[(0, b"a")]]
-    assert bench.log.read(1, bench.log.visible_end, HUGE, at_least_one=True) is None
+    assert read_slice(bench.log, 1, bench.log.visible_end, HUGE, at_least_one=True) is None
     await bench.commit()
     assert [batch.records for batch in await bench.read(1)] == [[(1, b"b")]]
 
@@ -94,7 +94,7 @@ async def test_offsets_outside_are_refused() -> None:
     await bench.upkeep.delete_records(bench.log, 10)
     for offset in (-1, 9, bench.log.end_offset + 1):
         with pytest.raises(PenstockError) as refused:
-            bench.log.read(offset, bench.log.visible_end, HUGE, at_least_one=True)
+            read_slice(bench.log, offset, bench.log.visible_end, HUGE, at_least_one=True)
         assert refused.value.code is Code.OFFSET_OUT_OF_RANGE
     assert (await bench.read(10))[0].header.last_offset >= 10
     assert await bench.read(bench.log.end_offset) == []
@@ -139,11 +139,11 @@ async def test_what_an_earlier_process_wrote_is_checked_before_it_is_sent() -> N
     disk = bench.disk.abandon()
     again = await open_log(disk, SMALL, epoch=1)
     with pytest.raises(NotReady):
-        again.log.read(0, again.log.visible_end, HUGE, at_least_one=True)
+        read_slice(again.log, 0, again.log.visible_end, HUGE, at_least_one=True)
     assert again.stats.cold_reads == 0
     assert (await again.read(0))[0].header.base_offset == 0
     assert again.stats.cold_reads == 1
-    found = again.log.read(0, again.log.visible_end, HUGE, at_least_one=True)
+    found = read_slice(again.log, 0, again.log.visible_end, HUGE, at_least_one=True)
     assert found is not None
     # A block that is bad is refused, and only that segment.
     disk.flip_byte(again.log.segments[1].path, 40)
@@ -162,14 +162,14 @@ async def test_a_cold_read_is_not_done_on_the_loop() -> None:
     assert sealed.file is None, "a sealed file is the pool's"
     bench.disk.is_resident = False
     with pytest.raises(NotReady):
-        bench.log.read(0, bench.log.visible_end, HUGE, at_least_one=True)
+        read_slice(bench.log, 0, bench.log.visible_end, HUGE, at_least_one=True)
     # The active segment was written a moment ago: it is taken to be in memory.
-    assert bench.log.read(bench.log.active.base, bench.log.visible_end, HUGE, at_least_one=True) is not None
+    assert read_slice(bench.log, bench.log.active.base, bench.log.visible_end, HUGE, at_least_one=True) is not None
     before = bench.disk.bytes_read
-    await bench.log.warm(0, HUGE)
+    await warm(bench.log, 0, HUGE)
     assert bench.disk.bytes_read - before >= sealed.size
     bench.disk.is_resident = True
-    assert bench.log.read(0, bench.log.visible_end, HUGE, at_least_one=True) is not None
+    assert read_slice(bench.log, 0, bench.log.visible_end, HUGE, at_least_one=True) is not None
 
 
 @virtual
@@ -179,10 +179,10 @@ async def test_what_this_process_wrote_is_checked_when_it_comes_from_the_disk() 
     sealed = bench.log.segments[0]
     assert sealed.sealed and not sealed.is_unchecked(0, sealed.size)
     bench.disk.is_resident = False
-    await bench.log.warm(0, HUGE)
+    await warm(bench.log, 0, HUGE)
     bench.disk.flip_byte(sealed.path, sealed.size - 1)
     with pytest.raises(PenstockError, match=sealed.path) as refused:
-        await bench.log.warm(0, HUGE)
+        await warm(bench.log, 0, HUGE)
     assert refused.value.code is Code.CORRUPT_LOG
     assert bench.log.damage is refused.value
 
@@ -197,7 +197,7 @@ def test_what_came_back_by_reading_ahead_is_checked() -> None:
         end, last = bench.log.visible_end, sealed.next_offset - 1
 
         def read(offset: int) -> object:
-            return bench.log.read(offset, end, 1, at_least_one=True)
+            return read_slice(bench.log, offset, end, 1, at_least_one=True)
 
         assert read(0) and read(last)  # written by this process, and in memory since
         bench.disk.is_resident = False
@@ -207,17 +207,17 @@ def test_what_came_back_by_reading_ahead_is_checked() -> None:
         bench.disk.flip_byte(sealed.path, sealed.size - 1)
         with pytest.raises(NotReady):
             read(last)
-        await bench.log.warm(0, 1)
+        await warm(bench.log, 0, 1)
         assert read(0)
         with pytest.raises(PenstockError, match=sealed.path) as refused:
-            await bench.log.warm(last, 1)
+            await warm(bench.log, last, 1)
         assert refused.value.code is Code.CORRUPT_LOG
         with pytest.raises(NotReady):
             read(last)
         bench.disk.flip_byte(sealed.path, sealed.size - 1)
-        await bench.log.warm(last, 1)
+        await warm(bench.log, last, 1)
         before = bench.disk.bytes_read
-        bench.log.read(last, end, 1, at_least_one=True, warmed=True)
+        read_slice(bench.log, last, end, 1, at_least_one=True, warmed=True)
         assert bench.disk.bytes_read - before < 2 * 8192, "what was checked is checked once more"
 
     with small_blocks(256, 1 << 30):
@@ -233,16 +233,16 @@ def test_what_was_checked_and_then_left_memory_is_checked_again() -> None:
         end, last = bench.log.visible_end, sealed.next_offset - 1
         bench.disk.is_resident = False
         for offset in (0, last):
-            await bench.log.warm(offset, 1)
-        assert bench.log.read(last, end, 1, at_least_one=True, warmed=True)
+            await warm(bench.log, offset, 1)
+        assert read_slice(bench.log, last, end, 1, at_least_one=True, warmed=True)
         bench.disk.is_resident = True
-        assert bench.log.read(0, end, 1, at_least_one=True), "nothing is read ahead of where it is"
+        assert read_slice(bench.log, 0, end, 1, at_least_one=True), "nothing is read ahead of where it is"
         bench.disk.is_resident = False
-        await bench.log.warm(0, 1)
+        await warm(bench.log, 0, 1)
         bench.disk.is_resident = True
-        assert bench.log.read(0, end, 1, at_least_one=True)
+        assert read_slice(bench.log, 0, end, 1, at_least_one=True)
         with pytest.raises(NotReady):
-            bench.log.read(last, end, 1, at_least_one=True)
+            read_slice(bench.log, last, end, 1, at_least_one=True)
 
     with small_blocks(256, 1 << 30):
         run_virtual(main, 1)
@@ -255,16 +255,16 @@ async def test_a_warmed_read_waits_no_second_time_for_pages() -> None:
     end = bench.log.visible_end
     for offset in range(bench.log.active.base):
         with pytest.raises(NotReady):
-            bench.log.read(offset, end, 1, at_least_one=True)
-        await bench.log.warm(offset, 1)
-        found = bench.log.read(offset, end, 1, at_least_one=True, warmed=True)
+            read_slice(bench.log, offset, end, 1, at_least_one=True)
+        await warm(bench.log, offset, 1)
+        found = read_slice(bench.log, offset, end, 1, at_least_one=True, warmed=True)
         assert found is not None
     # Being warmed is no excuse for a block nobody has checked.
     again = await open_log(bench.disk.abandon(), SMALL, epoch=1)
     again.log.segments[0].card = again.log.segments[0].load_card(again.disk)
     again.upkeep._shelf.files.put(again.log.segments[0].path, again.disk.open(again.log.segments[0].path))
     with pytest.raises(NotReady):
-        again.log.read(0, end, 1, at_least_one=True, warmed=True)
+        read_slice(again.log, 0, end, 1, at_least_one=True, warmed=True)
 
 
 def test_a_large_cold_read_becomes_ready_in_one_step() -> None:
@@ -293,7 +293,7 @@ def test_a_large_cold_read_becomes_ready_in_one_step() -> None:
 async def test_a_segment_that_retention_takes_during_a_cold_read_is_out_of_range() -> None:
     bench = await filled()
     again = await open_log(bench.disk.abandon(), SMALL, epoch=1)
-    work = asyncio.create_task(again.log.warm(0, HUGE))
+    work = asyncio.create_task(warm(again.log, 0, HUGE))
     await asyncio.sleep(0)
     segment = again.log.segments.pop(0)
     again.log.state.log_start = segment.next_offset

@@ -15,6 +15,7 @@ from penstock.records.record import iterate_batch
 from penstock.storage.log import card as cards
 from penstock.storage.log.card import Card
 from penstock.storage.log.options import LogOptions
+from penstock.storage.log.reading import aborted_in, read_slice, warm
 from penstock.storage.log.segment import NotReady
 from penstock.storage.log.transactions import AbortedTransaction, Transactions
 from penstock.testing.faulty_disk import FaultyDisk
@@ -68,11 +69,11 @@ async def read_committed(bench: Bench, max_bytes: int = HUGE) -> list[int]:
     while offset < log.settled_end:
         for _ in range(8):
             try:
-                data = log.read(offset, log.settled_end, max_bytes, at_least_one=True)
-                aborted = log.aborted_in(offset, data, log.settled_end) if data is not None else []
+                data = read_slice(log, offset, log.settled_end, max_bytes, at_least_one=True)
+                aborted = aborted_in(log, offset, data, log.settled_end) if data is not None else []
                 break
             except NotReady:
-                await log.warm(offset, LIMIT)
+                await warm(log, offset, LIMIT)
         else:
             raise AssertionError(f"never ready at {offset}")
         assert data is not None

@@ -82,6 +82,91 @@ async def test_retention_never_passes_what_is_settled() -> None:
     assert bench.log.log_start == settled
 
 
+class Needs:
+    """Somebody who needs what is in a log from an offset on."""
+
+    def __init__(self, bench: Bench, offset: int | None) -> None:
+        self.offset = offset
+        bench.log.floors.append(lambda: self.offset)
+
+
+@virtual
+async def test_what_somebody_needs_does_not_expire_by_time() -> None:
+    bench = await written(LogOptions(segment_bytes=1000, retention_ms=HOUR_MS))
+    log, later = bench.log, bench.clock.now_ms() + 2 * HOUR_MS
+    second, third = log.segments[1:3]
+    assert third.next_offset - third.base > 1, "the floor must lie inside a segment"
+    needs, above = Needs(bench, 0), Needs(bench, log.end_offset)
+    await bench.tend(later)
+    assert (log.log_start, log.first_offset) == (0, 0)
+    needs.offset = third.base - 1
+    await bench.tend(later)
+    assert (log.log_start, log.first_offset) == (second.base, second.base), "only whole segments below it go"
+    needs.offset = third.base + 1
+    await bench.tend(later)
+    assert (log.log_start, log.first_offset) == (third.base, third.base)
+    assert [batch.header.base_offset for batch in await bench.read_all()] == list(range(third.base, 12))
+    again = await open_log(copy_disk(bench.disk), LogOptions(segment_bytes=1000), epoch=1)
+    assert again.log.log_start == third.base
+    assert (await again.read(third.base + 1))[0].header.base_offset == third.base + 1
+    needs.offset = None
+    above.offset = log.active.base
+    await bench.tend(later)
+    assert log.log_start == above.offset, "the least of what is needed counts, and this is all that is left"
+    above.offset = None
+    for _ in range(3):  # the last segment is rolled first
+        await bench.tend(later)
+    assert log.log_start == log.end_offset == 12
+
+
+@virtual
+async def test_what_somebody_needs_stays_when_there_is_too_much() -> None:
+    bench = await written(LogOptions(segment_bytes=1000))
+    needed = bench.log.segments[1].base + 1
+    needs = Needs(bench, needed)
+    bench.log.options = LogOptions(segment_bytes=1000, retention_bytes=0)
+    await bench.tend()
+    assert bench.log.log_start == bench.log.segments[0].base == needed - 1
+    bench.disk.capacity_bytes = 0  # nor when there is no room to note what goes
+    await bench.tend()
+    assert bench.log.log_start == bench.log.segments[0].base == needed - 1
+    bench.disk.capacity_bytes = None
+    needs.offset = bench.log.segments[2].base
+    await bench.tend()
+    assert bench.log.log_start == needs.offset
+    needs.offset = None
+    await bench.tend()
+    assert bench.log.log_start == bench.log.active.base
+
+
+@virtual
+async def test_an_operator_may_delete_what_somebody_needs() -> None:
+    bench = await written(LogOptions(segment_bytes=1000, retention_ms=HOUR_MS))
+    Needs(bench, 3)
+    await bench.upkeep.delete_records(bench.log, 5)
+    assert bench.log.log_start == 5
+    await bench.tend(bench.clock.now_ms() + 2 * HOUR_MS)
+    assert bench.log.log_start == 5, "retention goes no further, nor back"
+
+
+@virtual
+async def test_a_log_that_somebody_needs_is_not_tended_for_nothing() -> None:
+    bench = await open_log(FaultyDisk(3), LogOptions(retention_ms=HOUR_MS, segment_ms=1000 * HOUR_MS))
+    await bench.write(b"x")
+    later = bench.clock.now_ms() + 2 * HOUR_MS
+    needs = Needs(bench, 0)
+    assert bench.upkeep.is_due(bench.log, later), "there is a checkpoint to be made"
+    await bench.tend(later)
+    assert not bench.upkeep.is_due(bench.log, later)
+    await bench.tend(later)
+    assert (len(bench.log.segments), bench.stats.segments_rolled) == (1, 0), "a roll would let nothing go"
+    needs.offset = 1
+    assert bench.upkeep.is_due(bench.log, later)
+    for _ in range(2):
+        await bench.tend(later)
+    assert (bench.log.log_start, bench.stats.segments_deleted) == (1, 1)
+
+
 @virtual
 async def test_nothing_is_removed_before_the_new_start_is_durable() -> None:
     bench = await written(LogOptions(segment_bytes=1000))

@@ -2,63 +2,34 @@
 is derived from that, so it cannot drift.
 
 A handler takes the decoded request and returns the response's fields, or a coroutine that does; `encode` keeps the
-fields the version has. Produce and Fetch are the exception: they read and write bytes themselves.
+fields the version has. It reaches the engine as whoever calls may (`Caller.acting`), and by no other way. Produce and
+Fetch are the exception: they read and write bytes themselves.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.engine.engine import Engine
+from penstock.engine.access import Subject
+from penstock.engine.acting.acting import Acting, Scope
 from penstock.observe.stats import Stats
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka_wire.messages import Message
+from penstock.turns import Turns
 
 if TYPE_CHECKING:
     from penstock.cluster.image import Image
     from penstock.cluster.operations import Operations
     from penstock.protocols.kafka.fetch_sessions import FetchSessions
-    from penstock.protocols.kafka.identity import Identity, Login
+    from penstock.protocols.kafka_wire.guest import Login
+    from penstock.security.guard import Guard
 
 Fields = Mapping[str, Any]
-# Authorized operations as bits. There is no access control: everybody may do all that can be done to a thing.
-NO_OPERATIONS: Final = -(1 << 31)
-"""Not asked for."""
-GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """Args:
-    key: Kafka's number of the API.
-    name: kio's name of its schema, and our metric label.
-    oldest, newest: the versions served.
-    told_caller: whether its handler is told who calls, as a fourth argument.
-    slow: whether it may take long, if only because much is asked for. Such a request waits for its turn, and its
-        connection takes no further one meanwhile; the handler takes a turn (`engine.turns`) for every step.
-    reads: slow, and it changes nothing, so that it ends with its connection.
-    parks: whether its answer may wait for other clients. If not, and it is large, its connection takes no further
-        request meanwhile either: what changes something in steps must not be overtaken by what comes behind it.
-    """
-
-    key: int
-    name: str
-    oldest: int
-    newest: int
-    told_caller: bool = False
-    slow: bool = False
-    reads: bool = False
-    parks: bool = False
-
-    @property
-    def is_slow(self) -> bool:
-        return self.slow or self.reads
 
 
 class Caller(NamedTuple):
-    """Who sent a request: what it calls itself, and where it comes from."""
+    """Who sent a request: what it may do, what it calls itself, and where it comes from."""
 
+    acting: Acting
     client_id: str
     host: str
     is_broker: bool = False
@@ -68,28 +39,31 @@ class Caller(NamedTuple):
 
 
 class Answers:
-    """Encoded answers that stay right until the topics change, by request: 10,000 partitions take 50 ms to encode."""
+    """Encoded answers that stay right until the topics change: 10,000 partitions take 50 ms to encode.
 
-    __slots__ = ("_by_request", "_revision")
+    By request, and by the scope of who asked: what one may see is not for another.
+    """
+
+    __slots__ = ("_kept", "_revision")
     _CAPACITY = 64
     _LARGEST_REQUEST = 64 * 1024
 
     def __init__(self) -> None:
-        self._by_request: dict[tuple[int, bytes], bytes] = {}
+        self._kept: dict[tuple[Scope, int, bytes], bytes] = {}
         self._revision = -1
 
-    def get(self, revision: int, version: int, request: memoryview) -> bytes | None:
+    def get(self, revision: int, scope: Scope, version: int, request: memoryview) -> bytes | None:
         if revision != self._revision:
-            self._by_request.clear()
+            self._kept.clear()
             self._revision = revision
-        return self._by_request.get((version, bytes(request))) if len(request) <= self._LARGEST_REQUEST else None
+        return self._kept.get((scope, version, bytes(request))) if len(request) <= self._LARGEST_REQUEST else None
 
-    def put(self, revision: int, version: int, request: bytes, body: bytes) -> None:
+    def put(self, revision: int, scope: Scope, version: int, request: bytes, body: bytes) -> None:
         if revision != self._revision or len(request) > self._LARGEST_REQUEST:
             return
-        if len(self._by_request) >= self._CAPACITY:
-            self._by_request.pop(next(iter(self._by_request)))
-        self._by_request[version, request] = body
+        if len(self._kept) >= self._CAPACITY:
+            self._kept.pop(next(iter(self._kept)))
+        self._kept[scope, version, request] = body
 
 
 class BrokerSetting(NamedTuple):
@@ -110,13 +84,19 @@ def _nobody(broker_id: int) -> None:
 class Context:
     """What handlers need besides the request."""
 
-    engine: Engine
+    acting_as: Callable[[Subject], Acting]
+    """The way to the engine: as somebody."""
+    turns: Turns
+    topic_defaults: Mapping[str, str]
+    default_partitions: int
     stats: Stats
     node_id: int
     host: str
     port: int
     auto_create: bool
     fetch_sessions: "FetchSessions"
+    listener: str = "kafka"
+    """To whose listener of this name its clients are sent, on every broker."""
     broker_settings: Sequence[BrokerSetting] = ()
     image: "Image | None" = None
     """The cluster as this broker knows it; None for a broker on its own."""
@@ -128,10 +108,8 @@ class Context:
     """Topic defaults as the broker's file has them, where others can be set at run time."""
     cluster: bool = False
     """Whether there are other brokers; what only they may ask is then refused to clients."""
-    identity: "Identity | None" = None
-    """What brokers prove themselves by on the internal listener, unless their certificate does."""
-    refused_logins: dict[str, float] = field(default_factory=dict)
-    """When whoever calls itself by the name of a broker of the cluster last failed to prove that it is one."""
+    guard: "Guard | None" = None
+    """Users and rules; None where nobody is asked who they are."""
     refusals: Callable[[], Sequence[str]] = tuple
     """Brokers that are not taken for ones of the cluster, here or by others, as far as this broker knows."""
     broker_lost: Callable[[int], None] = _nobody
@@ -139,7 +117,5 @@ class Context:
     metadata_answers: Answers = field(default_factory=Answers)
 
 
-class Handle(Protocol):
-    def __call__(
-        self, context: Context, request: Message, version: int, *caller: Caller
-    ) -> Fields | Coroutine[Any, Any, Fields]: ...
+Told = Fields | Coroutine[Any, Any, Fields]
+Handle = Callable[[Context, Message, int, Caller], Told]

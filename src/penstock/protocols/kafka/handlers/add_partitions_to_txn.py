@@ -9,16 +9,19 @@ topics: what they hold of a transaction is added by AddOffsetsToTxn.
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.engine.access import Operation
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.engine.transactions.requests import AddPartitions
 from penstock.engine.transactions.transaction import TopicPartition
 from penstock.errors import PenstockError
-from penstock.protocols.kafka import broker_words, errors, transaction_errors
-from penstock.protocols.kafka.handlers import Api, Caller, Context, Fields
+from penstock.protocols.kafka import transaction_errors
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
 from penstock.protocols.kafka.long_answer import LongAnswer
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka_wire import broker_words, errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
-API = Api(24, "add_partitions_to_txn", 0, 5, told_caller=True)
+API = Api(24, "add_partitions_to_txn", 0, 5)
 _CLUSTER_AUTHORIZATION_FAILED = 31
 _BETWEEN_BROKERS = 4
 _OPERATION_NOT_ATTEMPTED = 55
@@ -26,7 +29,7 @@ _TOPIC_AUTHORIZATION_FAILED = 29
 
 
 async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
-    if version >= _BETWEEN_BROKERS and context.cluster and not caller.is_broker:
+    if version >= _BETWEEN_BROKERS and not _may_ask_for_others(context, caller):
         return {"throttle_time": 0, "error_code": _CLUSTER_AUTHORIZATION_FAILED, "results_by_transaction": []}
     if version >= _BETWEEN_BROKERS:
         answer = LongAnswer(context, API, version, "results_by_transaction", "topic_results", "results_by_partition")
@@ -37,7 +40,6 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
                 {
                     "transactional_id": transaction.transactional_id,
                     "topic_results": await _add(
-                        context,
                         AddPartitions(
                             transaction.transactional_id,
                             transaction.producer_id,
@@ -60,36 +62,45 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
         _partitions(request.v3_and_below_topics),
     )
     answer = LongAnswer(context, API, version, "results_by_topic_v3_and_below", "results_by_partition")
-    return {"throttle_time": 0, "results_by_topic_v3_and_below": await _add(context, asked, version, caller, answer)}
+    return {"throttle_time": 0, "results_by_topic_v3_and_below": await _add(asked, version, caller, answer)}
+
+
+def _may_ask_for_others(context: Context, caller: Caller) -> bool:
+    """Brokers may; on a broker of its own so may who may do anything that brokers do: nobody else is there."""
+    if context.cluster:
+        return caller.is_broker
+    return caller.acting.rights.may_cluster(Operation.CLUSTER_ACTION)
 
 
 def _partitions(topics: Any) -> tuple[TopicPartition, ...]:
     return tuple(dict.fromkeys((topic.name, index) for topic in topics for index in topic.partitions))
 
 
-async def _add(
-    context: Context, asked: AddPartitions, version: int, caller: Caller, answer: LongAnswer
-) -> list[Fields]:
-    refused = _refused(context, asked, caller)
+async def _add(asked: AddPartitions, version: int, caller: Caller, answer: LongAnswer) -> list[Fields]:
+    try:
+        caller.acting.transactions.check(Operation.WRITE, asked.transactional_id)
+    except PenstockError as error:
+        return await _results(dict.fromkeys(asked.partitions, _told(error, version, caller)), answer)
+    refused = _refused(asked, caller)
     if refused:
         codes = {partition: refused.get(partition, _OPERATION_NOT_ATTEMPTED) for partition in asked.partitions}
         return await _results({partition: (code, "") for partition, code in codes.items()}, answer)
     try:
-        results = await context.engine.transactions.add_partitions(asked)
+        results = await caller.acting.transactions.add_partitions(asked)
     except PenstockError as error:
         return await _results(dict.fromkeys(asked.partitions, _told(error, version, caller)), answer)
     told = {partition: _told(error, version, caller) for partition, error in results.items()}
     return await _results(told, answer)
 
 
-def _refused(context: Context, asked: AddPartitions, caller: Caller) -> dict[TopicPartition, int]:
+def _refused(asked: AddPartitions, caller: Caller) -> dict[TopicPartition, int]:
     codes = {}
     for topic, index in asked.partitions:
         if topic in INTERNAL_TOPICS and not caller.is_broker:
             codes[topic, index] = _TOPIC_AUTHORIZATION_FAILED
             continue
         try:
-            context.engine.topics.partition(topic, index)
+            caller.acting.topics.partition(topic, index, Operation.WRITE)
         except PenstockError as error:
             codes[topic, index] = errors.kafka_code(error)
     return codes

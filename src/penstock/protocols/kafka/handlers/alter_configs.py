@@ -7,14 +7,15 @@ Kafka's own tools have moved to IncrementalAlterConfigs; older clients still sen
 
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka.config_changes import alter_resources
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(33, "alter_configs", 0, 2)
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
-    return await alter_resources(context, request, lambda resource: lambda given: _replace(resource))
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
+    return await alter_resources(context, caller, request, lambda resource: lambda given: _replace(resource))
 
 
 def _replace(resource: Message) -> dict[str, str]:

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 from penstock.cluster.operations import Outcomes, Place
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
-from penstock.protocols.kafka.operator_calls import by_topic, outcomes_in_time, told
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka.operator_calls import by_topic, outcome_fields, outcomes_in_time
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(45, "alter_partition_reassignments", 0, 1)
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     wanted = [
         ((topic.name, each.partition_index), each.replicas) for topic in request.topics for each in topic.partitions
     ]
@@ -35,16 +35,21 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
             targets[place] = target
         except PenstockError as error:
             outcomes[place] = error
-    outcomes |= await outcomes_in_time(context, request.timeout, targets, lambda operations: operations.move(targets))
+    refused = None
+    try:
+        outcomes |= await outcomes_in_time(
+            context, caller, request.timeout, targets, lambda operations: operations.move(targets)
+        )
+    except PenstockError as error:
+        outcomes, refused = {}, error.kept()
     return {
         "throttle_time": 0,
         "allow_replication_factor_change": may_resize,
-        "error_code": errors.NONE,
-        "error_message": None,
+        **outcome_fields(refused),
         "responses": [
             {
                 "name": topic,
-                "partitions": [{"partition_index": place[1], **told(outcomes[place])} for place in places],
+                "partitions": [{"partition_index": place[1], **outcome_fields(outcomes[place])} for place in places],
             }
             for topic, places in by_topic(outcomes)
         ],

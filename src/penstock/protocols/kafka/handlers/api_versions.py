@@ -10,13 +10,14 @@ clients use KIP-890, `group.version` 1 offers KIP-848.
 import re
 from collections.abc import Iterable
 
-from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(18, "api_versions", 0, 4)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_PRODUCE_KEY = 0
+_ADVERTISED_FROM_0 = (0, 17)  # Produce, SaslHandshake
 _LEVELS = {"group.version": 1, "metadata.version": 30, "transaction.version": 2}  # as Kafka 4.3 has them
 _SUPPORTED: list[Fields] = [
     {"name": name, "min_version": level if name == "metadata.version" else 0, "max_version": level}
@@ -28,7 +29,7 @@ _FINALIZED: list[Fields] = [
 _KNOWS_ZERO = 4  # before, a feature that may be 0 cannot be read, and is left out (KAFKA-17011)
 
 
-def handle(context: Context, request: Message, version: int) -> Fields:
+def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     from penstock.protocols.kafka.session import APIS  # the table this answer is derived from
 
     if version >= 3 and not (
@@ -47,12 +48,12 @@ def handle(context: Context, request: Message, version: int) -> Fields:
 
 
 def advertised(apis: Iterable[Api]) -> list[Fields]:
-    """Produce is advertised from 0, though served from 3: older librdkafka falls to message format 0 otherwise
-    (KAFKA-18659)."""
+    """Two are advertised from 0 and served from later on, for librdkafka's sake: without Produce 0 an older one falls
+    to message format 0 (KAFKA-18659), and without SaslHandshake 0 it takes the broker for one that has no SASL."""
     return [
         {
             "api_key": api.key,
-            "min_version": 0 if api.key == _PRODUCE_KEY else api.oldest,
+            "min_version": 0 if api.key in _ADVERTISED_FROM_0 else api.oldest,
             "max_version": api.newest,
         }
         for api in sorted(apis, key=lambda api: api.key)

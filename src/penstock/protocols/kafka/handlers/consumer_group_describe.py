@@ -8,29 +8,35 @@ from typing import Any
 
 from penstock.engine.groups.consumer_requests import ConsumerMemberDescription, DescribedPartitions
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
+from penstock.protocols.kafka import authorized_operations
 from penstock.protocols.kafka.answer_room import AnswerRoom
-from penstock.protocols.kafka.handlers import GROUP_OPERATIONS, NO_OPERATIONS, Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(69, "consumer_group_describe", 0, 1, reads=True)
 _ROW_BYTES = 800  # of a member, with its ids
 _TOPIC_BYTES = 20  # its id, and two lengths
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NO_OPERATIONS
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     room = AnswerRoom()
-    groups = [await _describe(context, group_id, room) for group_id in dict.fromkeys(request.group_ids)]
-    return {"throttle_time": 0, "groups": [{**group, "authorized_operations": operations} for group in groups]}
+    groups = [await _describe(context, caller, group_id, room) for group_id in dict.fromkeys(request.group_ids)]
+    if not request.include_authorized_operations:
+        return {"throttle_time": 0, "groups": groups}
+    for group in groups:
+        if group["error_code"] == errors.NONE:
+            group["authorized_operations"] = authorized_operations.of_group(caller, group["group_id"])
+    return {"throttle_time": 0, "groups": groups}
 
 
-async def _describe(context: Context, group_id: str, room: AnswerRoom) -> dict[str, Any]:
-    await context.engine.turns.next()
+async def _describe(context: Context, caller: Caller, group_id: str, room: AnswerRoom) -> dict[str, Any]:
+    await context.turns.next()
     try:
         if not group_id:
             raise PenstockError(Code.INVALID_GROUP_ID, "the group id is empty; name the group")
-        group = await context.engine.groups.describe_consumer(group_id)
+        group = await caller.acting.groups.describe_consumer(group_id)
         room.take(f"group {group_id!r}", sum(map(_size_bytes, group.members)))
     except PenstockError as error:
         return {
@@ -42,6 +48,7 @@ async def _describe(context: Context, group_id: str, room: AnswerRoom) -> dict[s
             "assignment_epoch": 0,
             "assignor_name": "",
             "members": (),
+            "authorized_operations": authorized_operations.NOT_ASKED_FOR,
         }
     return {
         "error_code": errors.NONE,
@@ -52,6 +59,7 @@ async def _describe(context: Context, group_id: str, room: AnswerRoom) -> dict[s
         "assignment_epoch": group.assignment_epoch,
         "assignor_name": group.assignor_name,
         "members": [_member(member) for member in group.members],
+        "authorized_operations": authorized_operations.NOT_ASKED_FOR,
     }
 
 

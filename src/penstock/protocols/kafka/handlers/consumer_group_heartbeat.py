@@ -7,11 +7,12 @@ when they are not what the member knows.
 from penstock.engine.coordination.schemas import TopicPartitions
 from penstock.engine.groups.consumer_requests import ConsumerHeartbeat
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Api, Caller, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
-API = Api(68, "consumer_group_heartbeat", 0, 1, told_caller=True)
+API = Api(68, "consumer_group_heartbeat", 0, 1)
 
 
 async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
@@ -34,7 +35,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
     )
     try:
         _check(heartbeat, version)
-        result = await context.engine.groups.consumer_heartbeat(heartbeat)
+        result = await caller.acting.groups.consumer_heartbeat(heartbeat)
     except PenstockError as error:
         return {
             "throttle_time": 0,

@@ -3,14 +3,15 @@
 from collections import Counter
 
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(37, "create_partitions", 0, 3)
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     named = Counter(topic.name for topic in request.topics)
     results = []
     for wanted in {topic.name: topic for topic in request.topics}.values():
@@ -18,10 +19,8 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         try:
             if named[wanted.name] > 1:
                 raise PenstockError(Code.INVALID_REQUEST, f"topic {wanted.name!r} is named twice in one request")
-            topic = context.engine.topics.get(wanted.name)
-            if topic is None:
-                raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {wanted.name!r} is unknown")
-            await context.engine.create_partitions(
+            topic = caller.acting.topics.to_grow(wanted.name)
+            await caller.acting.topics.create_partitions(
                 topic,
                 wanted.count,
                 assignment=_assignment(wanted, wanted.count - len(topic.partitions)),

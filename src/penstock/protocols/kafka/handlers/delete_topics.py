@@ -2,15 +2,16 @@
 
 from typing import Any
 
-from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.errors import PenstockError
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(20, "delete_topics", 1, 6)
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     wanted: list[tuple[str | None, Any]]
     if version < 6:
         wanted = [(name, None) for name in request.topic_names]
@@ -18,14 +19,10 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     responses = []
     for name, topic_id in wanted:
-        topics = context.engine.topics
-        topic = topics.get(name) if name is not None else topics.get_by_id(topic_id)
-        code, text = errors.NONE, None
+        topic, code, text = None, errors.NONE, None
         try:
-            if topic is None:
-                missing = Code.UNKNOWN_TOPIC if name is not None else Code.UNKNOWN_TOPIC_ID
-                raise PenstockError(missing, f"topic {name if name is not None else topic_id} is unknown")
-            await context.engine.delete_topic(topic)
+            topic = caller.acting.topics.to_delete(name, topic_id)
+            await caller.acting.topics.delete(topic)
         except PenstockError as error:
             code, text = errors.kafka_code(error), errors.describe(error)
         known = topic.topic_id if topic is not None else topic_id

@@ -3,15 +3,17 @@
 Version notes: 2 may ask for brokers that are down; of those that have been for long only the id is known.
 """
 
-from penstock.protocols.kafka import cluster_view, errors
-from penstock.protocols.kafka.handlers import CLUSTER_OPERATIONS, NO_OPERATIONS, Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka import authorized_operations, cluster_view
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(60, "describe_cluster", 0, 2)
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-def handle(context: Context, request: Message, version: int) -> Fields:
+def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     endpoint_type = request.get("endpoint_type", _BROKERS)
     code, text = errors.NONE, None
     if endpoint_type == _CONTROLLERS:
@@ -37,10 +39,12 @@ def handle(context: Context, request: Message, version: int) -> Fields:
         "error_code": code,
         "error_message": text,
         "endpoint_type": endpoint_type,
-        "cluster_id": context.engine.cluster_id,
+        "cluster_id": caller.acting.cluster_id,
         "controller_id": cluster_view.controller_id(context),
         "brokers": brokers if code == errors.NONE else [],
         "cluster_authorized_operations": (
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NO_OPERATIONS
+            authorized_operations.of_cluster(caller)
+            if request.include_cluster_authorized_operations
+            else authorized_operations.NOT_ASKED_FOR
         ),
     }

@@ -11,8 +11,9 @@ Not here: broker loggers. Groups and client metrics have no settings, so theirs 
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from penstock.engine.access import Operation
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors, load
+from penstock.protocols.kafka import load
 from penstock.protocols.kafka.answer_room import AnswerRoom
 from penstock.protocols.kafka.configs import (
     BROKER,
@@ -29,25 +30,27 @@ from penstock.protocols.kafka.configs import (
     topic_entries,
     unknown_type,
 )
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message, element_of, encode, schema_of
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message, element_of, encode, schema_of
 
 API = Api(32, "describe_configs", 1, 4, reads=True)
 _MOST_RESOURCES = 5000
 _AT_ONCE = 4  # some 2 ms of encoding
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     schema = element_of(schema_of(API.name, version, "response"), "results")
     results, room = [], AnswerRoom()
     asked = {(each.resource_type, each.resource_name, each.configuration_keys): each for each in request.resources}
     for at, resource in enumerate(asked.values()):
         if at % _AT_ONCE == 0:
-            await context.engine.turns.next()  # thousands of topics take seconds, for which nobody else should wait
+            await context.turns.next()  # thousands of topics take seconds, for which nobody else should wait
         try:
             if at >= _MOST_RESOURCES:
                 raise PenstockError(Code.LIMIT_EXCEEDED, f"ask for at most {_MOST_RESOURCES} resources at once")
-            configs = [_fields(entry, request) for entry in _entries(context, resource, version)]
+            configs = [_fields(entry, request) for entry in _entries(context, caller, resource, version)]
             result = encode(schema, _result(resource, errors.NONE, None, configs))
             room.take(f"resource {resource.resource_name!r}", len(result))
         except PenstockError as error:
@@ -66,17 +69,22 @@ def _result(resource: Message, code: int, text: str | None, configs: list[Fields
     }
 
 
-def _entries(context: Context, resource: Message, version: int) -> list[Entry]:
+def _entries(context: Context, caller: Caller, resource: Message, version: int) -> list[Entry]:
     name, asked = resource.resource_name, resource.configuration_keys
     found: Iterable[Entry]
     if resource.resource_type == TOPIC:
-        topic = find_topic(context, name)
+        topic = find_topic(caller, name, Operation.DESCRIBE_CONFIGS)
         found = topic_entries(context, topic, topic.partitions[0].state.width)
     elif resource.resource_type == BROKER:
+        caller.acting.rights.check_cluster(Operation.DESCRIBE_CONFIGS)
         found = _broker_entries(context, name)
         if load.NAME in (asked or ()) and name == str(context.node_id) and version >= load.SINCE_VERSION:
-            found = chain(found, [load.load_entry(context.engine)])
-    elif resource.resource_type in (GROUP, CLIENT_METRICS):
+            found = chain(found, [load.load_entry(caller.acting.topics.visible())])
+    elif resource.resource_type == GROUP:
+        caller.acting.groups.check(Operation.DESCRIBE_CONFIGS, name)
+        return []
+    elif resource.resource_type == CLIENT_METRICS:
+        caller.acting.rights.check_cluster(Operation.DESCRIBE_CONFIGS)
         return []
     else:
         raise unknown_type(resource.resource_type)

@@ -6,28 +6,32 @@ GROUP_ID_NOT_FOUND with a text from 6.
 
 from penstock.engine.groups.classic_requests import ClassicDescription
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
+from penstock.protocols.kafka import authorized_operations
 from penstock.protocols.kafka.answer_room import AnswerRoom
-from penstock.protocols.kafka.handlers import GROUP_OPERATIONS, NO_OPERATIONS, Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(15, "describe_groups", 0, 6, reads=True)
 _TELLS_UNKNOWN = 6
+_NOT_ASKED_FOR = authorized_operations.NOT_ASKED_FOR
 _ROW_BYTES = 500  # of a member, with its ids
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
-    operations = GROUP_OPERATIONS if request.get("include_authorized_operations") else NO_OPERATIONS
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
+    wants_operations = request.get("include_authorized_operations", False)
     groups, room = [], AnswerRoom()
     for group_id in dict.fromkeys(request.groups):
-        await context.engine.turns.next()
+        await context.turns.next()
         try:
-            group = await context.engine.groups.describe_classic(group_id)
+            group = await caller.acting.groups.describe_classic(group_id)
             room.take(f"group {group_id!r}", _size_bytes(group))
-            described = _describe(group)
+            may = authorized_operations.of_group(caller, group_id) if wants_operations else _NOT_ASKED_FOR
+            described = _describe(group, may)
         except PenstockError as error:
             described = _refused(group_id, error, version)
-        groups.append({**described, "authorized_operations": operations})
+        groups.append(described)
     return {"throttle_time": 0, "groups": groups}
 
 
@@ -38,7 +42,7 @@ def _size_bytes(group: ClassicDescription) -> int:
     )
 
 
-def _describe(group: ClassicDescription) -> Fields:
+def _describe(group: ClassicDescription, operations: int) -> Fields:
     return {
         "error_code": errors.NONE,
         "error_message": None,
@@ -57,6 +61,7 @@ def _describe(group: ClassicDescription) -> Fields:
             }
             for member in group.members
         ],
+        "authorized_operations": operations,
     }
 
 
@@ -71,4 +76,5 @@ def _refused(group_id: str, error: PenstockError, version: int) -> Fields:
         "protocol_type": "",
         "protocol_data": "",
         "members": [],
+        "authorized_operations": _NOT_ASKED_FOR,
     }

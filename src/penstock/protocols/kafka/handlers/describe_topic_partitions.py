@@ -4,22 +4,26 @@ Topics come in the order of their names. A page holds at most as many partitions
 names the partition the next page begins with.
 """
 
+from penstock.engine.access import Operation
 from penstock.engine.topics import check_name
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import NO_OPERATIONS, TOPIC_OPERATIONS, Api, Context, Fields
+from penstock.protocols.kafka import authorized_operations
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
 from penstock.protocols.kafka.long_answer import LongAnswer
-from penstock.protocols.kafka.messages import Message
 from penstock.protocols.kafka.topic_fields import describe_topic
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(75, "describe_topic_partitions", 0, 0, reads=True)
 _LARGEST_PAGE = 2000
+_NOT_ASKED_FOR = authorized_operations.NOT_ASKED_FOR
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     cursor = request.cursor
     first_name, first_index = (cursor.topic_name, cursor.partition_index) if cursor is not None else ("", 0)
-    asked = {topic.name for topic in request.topics} or {topic.name for topic in context.engine.topics}
+    asked = {topic.name for topic in request.topics} or {topic.name for topic in caller.acting.topics.visible()}
     if first_index < 0 or (first_name and request.topics and first_name not in asked):
         refused = [_missing(name, errors.INVALID_REQUEST) for name in sorted(asked)]
         return {"throttle_time": 0, "topics": refused, "next_cursor": None}
@@ -29,7 +33,11 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     next_cursor = None
     for name in sorted(name for name in asked if name >= first_name):
         begin = first_index if name == first_name else 0
-        topic = context.engine.topics.get(name)
+        try:
+            topic = caller.acting.topics.get(name, Operation.DESCRIBE)
+        except PenstockError as error:
+            topics.append(_missing(name, errors.kafka_code(error)))
+            continue
         if topic is None:
             topics.append(_missing(name, _why_missing(name)))
             continue
@@ -37,7 +45,8 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
             next_cursor = {"topic_name": name, "partition_index": begin}
             break
         end = min(len(topic.partitions), begin + room)
-        topics.append(await describe_topic(context, topic, topic.partitions[begin:end], TOPIC_OPERATIONS, answer))
+        operations = authorized_operations.of_topic(caller, name)
+        topics.append(await describe_topic(context, topic, topic.partitions[begin:end], operations, answer))
         room -= max(end - begin, 0)
         if end < len(topic.partitions):
             next_cursor = {"topic_name": name, "partition_index": end}
@@ -54,4 +63,4 @@ def _why_missing(name: str) -> int:
 
 
 def _missing(name: str, code: int) -> Fields:
-    return {"error_code": code, "name": name, "partitions": [], "topic_authorized_operations": NO_OPERATIONS}
+    return {"error_code": code, "name": name, "partitions": [], "topic_authorized_operations": _NOT_ASKED_FOR}

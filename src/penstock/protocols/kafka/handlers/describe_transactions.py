@@ -1,27 +1,28 @@
 """DescribeTransactions 0: state, producer and partitions of transactional ids."""
 
 from penstock.errors import PenstockError
-from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.answer_room import AnswerRoom
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(65, "describe_transactions", 0, 0, reads=True)
 _ROW_BYTES, _TOPIC_BYTES = 50, 10
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     asked, room = dict.fromkeys(request.transactional_ids), AnswerRoom()
     return {
         "throttle_time": 0,
-        "transaction_states": [await _describe(context, transactional_id, room) for transactional_id in asked],
+        "transaction_states": [await _describe(context, caller, transactional_id, room) for transactional_id in asked],
     }
 
 
-async def _describe(context: Context, transactional_id: str, room: AnswerRoom) -> Fields:
-    await context.engine.turns.next()
+async def _describe(context: Context, caller: Caller, transactional_id: str, room: AnswerRoom) -> Fields:
+    await context.turns.next()
     try:
-        found = await context.engine.transactions.describe(transactional_id)
+        found = await caller.acting.transactions.describe(transactional_id)
         size = sum(len(topic) + 4 * len(indexes) + _TOPIC_BYTES for topic, indexes in found.partitions)
         room.take(f"transactional id {transactional_id!r}", size + _ROW_BYTES)
     except PenstockError as error:

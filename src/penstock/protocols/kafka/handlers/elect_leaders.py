@@ -6,16 +6,17 @@ Version notes: 1 type of election and an error of the whole; 2 flexible.
 """
 
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
-from penstock.protocols.kafka.operator_calls import by_topic, in_time, outcomes_in_time, told
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka.operator_calls import by_topic, in_time, outcome_fields, outcomes_in_time
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(43, "elect_leaders", 0, 2)
 _PREFERRED, _UNCLEAN = range(2)
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     kind = request.get("election_type", _PREFERRED)
     code, outcomes = errors.NONE, {}
     try:
@@ -23,12 +24,13 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
             raise PenstockError(Code.INVALID_REQUEST, f"election type {kind}; known: 0 (preferred), 1 (unclean)")
         if request.topic_partitions is None:
             outcomes = await in_time(
-                context, request.timeout, lambda operations: operations.elect(None, unclean=kind == _UNCLEAN)
+                context, caller, request.timeout, lambda operations: operations.elect(None, unclean=kind == _UNCLEAN)
             )
         else:
             named = {(topic.topic, index): None for topic in request.topic_partitions for index in topic.partitions}
             outcomes = await outcomes_in_time(
                 context,
+                caller,
                 request.timeout,
                 named,
                 lambda operations: operations.elect(list(named), unclean=kind == _UNCLEAN),
@@ -41,7 +43,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         "replica_election_results": [
             {
                 "topic": topic,
-                "partition_result": [{"partition_id": place[1], **told(outcomes[place])} for place in places],
+                "partition_result": [{"partition_id": place[1], **outcome_fields(outcomes[place])} for place in places],
             }
             for topic, places in by_topic(outcomes)
         ],

@@ -7,14 +7,16 @@ into, the next; the answer carries the producer id and the epoch to go on with.
 from penstock.engine.transactions.requests import EndRequest
 from penstock.engine.transactions.transaction import BUMPED_AT_END
 from penstock.errors import PenstockError
-from penstock.protocols.kafka import errors, transaction_errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka import transaction_errors
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(26, "end_txn", 0, 5)
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     asked = EndRequest(
         request.transactional_id,
         request.producer_id,
@@ -24,7 +26,7 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     )
     code, producer_id, epoch = errors.NONE, -1, -1
     try:
-        producer_id, epoch = await context.engine.transactions.end(asked)
+        producer_id, epoch = await caller.acting.transactions.end(asked)
     except PenstockError as error:
         code = transaction_errors.kafka_code(error, version, fenced_since=2, abortable_since=4)
     return {"throttle_time": 0, "error_code": code, "producer_id": producer_id, "producer_epoch": epoch}

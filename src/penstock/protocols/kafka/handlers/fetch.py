@@ -16,17 +16,19 @@ from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
+from penstock.engine.access import Operation
+from penstock.engine.acting.acting import Acting
 from penstock.engine.partition import Partition
+from penstock.engine.reading import COLD, READY_BYTES, AbortedTransaction, Slice, look, warm
 from penstock.errors import Code, PenstockError
 from penstock.net.connection import Answer
-from penstock.protocols.kafka import broker_words, errors, fetch_codec, leader_hints
-from penstock.protocols.kafka.codec import encode_response_head
+from penstock.protocols.kafka import fetch_codec, leader_hints
 from penstock.protocols.kafka.fetch_codec import FetchRequest, Row
 from penstock.protocols.kafka.fetch_sessions import MAX_ERRORS, FetchSession, Key, Wanted, next_epoch
-from penstock.protocols.kafka.handlers import Api, Context
-from penstock.storage.log.log import READY_BYTES
-from penstock.storage.log.segment import FileSlice, NotReady
-from penstock.storage.log.transactions import AbortedTransaction
+from penstock.protocols.kafka.handlers import Context
+from penstock.protocols.kafka_wire import broker_words, errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.codec import encode_response_head
 
 API = Api(1, "fetch", 4, 18)
 _LONGEST_WAIT_MS = 5 * 60 * 1000
@@ -46,6 +48,7 @@ class Fetch:
     """One fetch request under way. `cancel` when the client is gone."""
 
     __slots__ = (
+        "_acting",
         "_answer",
         "_context",
         "_correlation_id",
@@ -57,6 +60,7 @@ class Fetch:
         "_news",
         "_noted",
         "_over",
+        "_policy",
         "_request",
         "_scheduled",
         "_session",
@@ -66,9 +70,16 @@ class Fetch:
     )
 
     def __init__(
-        self, context: Context, request: FetchRequest, version: int, correlation_id: int, answer: Answer
+        self,
+        context: Context,
+        acting: Acting,
+        request: FetchRequest,
+        version: int,
+        correlation_id: int,
+        answer: Answer,
     ) -> None:
         self._context = context
+        self._acting = acting
         self._request = request
         self._version = version
         self._correlation_id = correlation_id
@@ -78,6 +89,8 @@ class Fetch:
         """What may be otherwise than when it was last looked at."""
         self._looked: dict[Key, _Looked] = {}
         """What is to be answered, as of now."""
+        self._policy = acting.rights.policy
+        """By which that was decided."""
         self._found = 0
         self._is_urgent = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -116,13 +129,13 @@ class Fetch:
         request, sessions = self._request, self._context.fetch_sessions
         by_id = self._version >= fetch_codec.IDS_FROM
         if request.session_epoch in (-1, 0):
-            sessions.end(request.session_id)
+            sessions.end(request.session_id, self._acting.subject)
             if request.session_epoch == 0 and request.wanted:
-                self._session = sessions.begin(request.wanted, by_id)
+                self._session = sessions.begin(request.wanted, by_id, self._acting.subject)
             else:
                 self._session.update(request.wanted, [])
             return errors.NONE
-        session = sessions.get(request.session_id)
+        session = sessions.get(request.session_id, self._acting.subject)
         if session is None:
             return errors.FETCH_SESSION_ID_NOT_FOUND
         if session.epoch != request.session_epoch:
@@ -151,6 +164,9 @@ class Fetch:
         room = min(max(request.max_bytes, 0), _LARGEST_ANSWER)
         cold: tuple[Partition, Wanted] | None = None
         news, self._news = self._news, {}
+        if self._acting.rights.policy is not self._policy:
+            self._policy = self._acting.rights.policy
+            news = {key: looked.wanted for key, looked in self._looked.items()} | news
         for key, wanted in news.items():
             before = self._looked.pop(key, None)
             if before is not None and before.row.data is not None:
@@ -159,11 +175,10 @@ class Fetch:
             try:
                 partition = self._partition(wanted)
                 row = self._read(partition, wanted, room - self._found, at_least_one=self._found == 0)
-            except NotReady:
-                assert partition is not None
-                cold = cold or (partition, wanted)
-                self._news[key] = wanted
-                row = self._row(partition, wanted)
+                if row is None:
+                    cold = cold or (partition, wanted)
+                    self._news[key] = wanted
+                    row = self._row(partition, wanted)
             except (PenstockError, OSError) as error:
                 row, partition = self._refusal(wanted, error), None
                 self._is_urgent = True
@@ -192,19 +207,22 @@ class Fetch:
         if partition is not None and row.data is None and row.diverging is None and wanted.told == _told(row):
             as_follower = self._request.replica_id >= 0
             if as_follower:
-                end = partition.leading().end_offset
+                end = partition.end_offset
             else:
                 end = partition.stable_offset if self._request.isolation_level == 1 else partition.high_watermark
             if wanted.fetch_offset >= end:
-                self._session.rest(wanted, partition.waiters, as_follower=as_follower)
+                self._session.rest(wanted, partition, as_follower=as_follower)
                 return
         self._looked[key] = looked
 
     def _find(self, wanted: Wanted) -> Partition:
-        topics = self._context.engine.topics
+        topics = self._acting.topics
         if self._version >= fetch_codec.IDS_FROM:
-            return topics.partition_by_id(UUID(bytes=wanted.topic), wanted.index)
-        return topics.partition(wanted.topic[:_NAME_BYTES].decode("utf-8", "replace"), wanted.index)
+            topic_id = UUID(bytes=wanted.topic)
+            if self._request.replica_id >= 0:
+                return topics.replica_by_id(topic_id, wanted.index)
+            return topics.partition_by_id(topic_id, wanted.index, Operation.READ)
+        return topics.partition(wanted.topic[:_NAME_BYTES].decode("utf-8", "replace"), wanted.index, Operation.READ)
 
     def _partition(self, wanted: Wanted) -> Partition:
         partition = self._find(wanted)
@@ -214,11 +232,9 @@ class Fetch:
             partition.check_epoch(wanted.leader_epoch)
         return partition
 
-    def _read(self, partition: Partition, wanted: Wanted, room: int, *, at_least_one: bool) -> Row:
+    def _read(self, partition: Partition, wanted: Wanted, room: int, *, at_least_one: bool) -> Row | None:
+        """A partition's row; None if the disk is needed first."""
         diverging = None
-        data = None
-        aborted: Sequence[AbortedTransaction] = ()
-        committed = self._request.isolation_level == 1
         if wanted.last_fetched_epoch >= 0:
             epoch, end = partition.end_of_epoch(wanted.last_fetched_epoch)
             if epoch < 0:
@@ -232,30 +248,27 @@ class Fetch:
             if key in self._failed:
                 raise self._failed[key]
             warmed = self._warmed.get(key)
-            most = min(wanted.max_bytes, room, warmed or _LARGEST_ANSWER)
-            if self._request.replica_id >= 0:
+            as_replica = self._request.replica_id >= 0
+            if as_replica:
                 partition.check_beginning(self._request.replica_id, wanted.fetch_offset, wanted.last_fetched_epoch)
                 self._note_replica(partition, wanted, key)
-                data = partition.replica_read(
-                    wanted.fetch_offset, most, at_least_one=at_least_one, warmed=warmed is not None
-                )
-            else:
-                data = partition.read(
-                    wanted.fetch_offset,
-                    most,
-                    committed=committed,
-                    at_least_one=at_least_one,
-                    warmed=warmed is not None,
-                )
-            if committed and data is not None:
-                aborted = partition.aborted_in(wanted.fetch_offset, data)
-        return self._row(partition, wanted, data, diverging, aborted)
+            found = look(
+                partition,
+                wanted.fetch_offset,
+                min(wanted.max_bytes, room, warmed or _LARGEST_ANSWER),
+                committed=self._request.isolation_level == 1 and not as_replica,
+                at_least_one=at_least_one,
+                warmed=warmed is not None,
+                as_replica=as_replica,
+            )
+            return None if found is COLD else self._row(partition, wanted, found.data, None, found.aborted)
+        return self._row(partition, wanted, None, diverging)
 
     def _row(
         self,
         partition: Partition,
         wanted: Wanted,
-        data: FileSlice | None = None,
+        data: Slice | None = None,
         diverging: tuple[int, int] | None = None,
         aborted: Sequence[AbortedTransaction] = (),
     ) -> Row:
@@ -263,7 +276,7 @@ class Fetch:
             high_watermark, stable_offset = partition.shown_ends
         else:
             high_watermark, stable_offset = partition.high_watermark, partition.stable_offset
-        log_start = partition.leading().log_start
+        log_start = partition.log_start
         return Row(
             wanted.topic, wanted.index, errors.NONE, high_watermark, stable_offset, log_start, data, diverging, aborted
         )
@@ -276,7 +289,7 @@ class Fetch:
             if isinstance(error, PenstockError):
                 leader = leader_hints.hint(partition, error)
             if self._request.replica_id >= 0 and code == errors.KAFKA_CODES[Code.OFFSET_OUT_OF_RANGE]:
-                log_start = partition.leading().first_offset  # where a follower that is too far behind begins anew
+                log_start = partition.first_offset  # where a follower that is too far behind begins anew
         if self._request.replica_id >= 0 and isinstance(error, PenstockError):
             word = broker_words.word_of(error)
         return Row(wanted.topic, wanted.index, code, -1, -1, log_start, None, leader=leader, word=word)
@@ -296,7 +309,7 @@ class Fetch:
         size = min(max(wanted.max_bytes, 1), READY_BYTES, max(self._request.max_bytes, 1))
         key = (wanted.topic, wanted.index)
         try:
-            await partition.leading().warm(wanted.fetch_offset, size)
+            await warm(partition, wanted.fetch_offset, size)
             self._warmed[key] = size
         except (PenstockError, OSError) as error:
             self._failed[key] = error
@@ -316,7 +329,7 @@ class Fetch:
         for key in news:
             looked = self._looked.get(key)
             if looked is not None and looked.partition is not None and looked.wanted.session is self._session:
-                looked.wanted.watch(looked.partition.waiters, as_follower=self._request.replica_id >= 0)
+                looked.wanted.watch(looked.partition, as_follower=self._request.replica_id >= 0)
 
     def _park(self) -> None:
         if self._deadline is None:
@@ -356,7 +369,7 @@ class Fetch:
             if row.data is not None:
                 self._session.served(wanted)
         if len(listed) > MAX_ERRORS and sum(row.code != errors.NONE for row in listed) > MAX_ERRORS:
-            self._context.fetch_sessions.end(self._session.session_id)
+            self._context.fetch_sessions.end(self._session.session_id, self._acting.subject)
             self._session.session_id = 0  # by which the client knows
         listed.sort(key=_topic_of)
         self._send(listed, errors.NONE)

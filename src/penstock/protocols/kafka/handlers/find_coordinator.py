@@ -5,26 +5,28 @@ Share groups (2) have no coordinator here.
 """
 
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import cluster_view, errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka import cluster_view
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(10, "find_coordinator", 0, 6)
 _GROUP, _TRANSACTION = 0, 1
 _MANY_FROM = 4
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     key_type = request.get("key_type", _GROUP)
     if version >= _MANY_FROM:
-        found = [{"key": key, **await _find(context, key_type, key)} for key in request.coordinator_keys]
+        found = [{"key": key, **await _find(context, caller, key_type, key)} for key in request.coordinator_keys]
         return {"throttle_time": 0, "coordinators": found}
-    return {"throttle_time": 0, **await _find(context, key_type, request.key)}
+    return {"throttle_time": 0, **await _find(context, caller, key_type, request.key)}
 
 
-async def _find(context: Context, key_type: int, key: str) -> Fields:
+async def _find(context: Context, caller: Caller, key_type: int, key: str) -> Fields:
     try:
-        place = await _coordinator(context, key_type, key)
+        place = await _coordinator(context, caller, key_type, key)
     except PenstockError as error:
         nobody = {"node_id": -1, "host": "", "port": -1}
         return {"error_code": errors.kafka_code(error), "error_message": errors.describe(error), **nobody}
@@ -32,11 +34,11 @@ async def _find(context: Context, key_type: int, key: str) -> Fields:
     return {"error_code": errors.NONE, "error_message": None, **where}
 
 
-async def _coordinator(context: Context, key_type: int, key: str) -> cluster_view.Endpoint:
+async def _coordinator(context: Context, caller: Caller, key_type: int, key: str) -> cluster_view.Endpoint:
     if key_type == _GROUP:
-        partition = (await context.engine.groups.shards.of(key)).partition
+        partition = await caller.acting.groups.coordinator(key)
     elif key_type == _TRANSACTION:
-        partition = (await context.engine.transactions.shards.of(key)).partition
+        partition = await caller.acting.transactions.coordinator(key)
     else:
         raise PenstockError(Code.INVALID_REQUEST, f"no coordinator for key type {key_type}; known: 0 and 1")
     place = cluster_view.leader_of(context, partition)

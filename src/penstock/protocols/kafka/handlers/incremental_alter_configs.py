@@ -6,17 +6,18 @@ from penstock.engine.topic_config import SETTINGS, Setting, split_list
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka.config_changes import alter_resources
 from penstock.protocols.kafka.configs import BROKER
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(44, "incremental_alter_configs", 0, 1)
 _BROKER_SETTINGS = {setting.broker_name: setting for setting in SETTINGS.values() if setting.broker_name}
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     return await alter_resources(
-        context, request, lambda resource: lambda given: _change(given, resource, context.engine.topic_defaults)
+        context, caller, request, lambda resource: lambda given: _change(given, resource, context.topic_defaults)
     )
 
 

@@ -6,19 +6,21 @@ Version notes: 4 tells fenced producers PRODUCER_FENCED, older ones INVALID_PROD
 """
 
 from penstock.errors import PenstockError
-from penstock.protocols.kafka import errors, transaction_errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka import transaction_errors
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(22, "init_producer_id", 0, 5)
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     transactional_id = request.transactional_id
     try:
         if transactional_id is None:
-            return _fields(errors.NONE, await context.engine.producer_ids.take(), 0)
-        identity = await context.engine.transactions.init(
+            return _fields(errors.NONE, await caller.acting.transactions.take_producer_id(), 0)
+        identity = await caller.acting.transactions.init(
             transactional_id,
             request.transaction_timeout,
             request.get("producer_id", -1),

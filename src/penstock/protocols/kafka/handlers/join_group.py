@@ -7,11 +7,12 @@ stands for it. From version 4 a new member is first given an id to come back wit
 
 from penstock.engine.groups.classic import JoinRequest, MemberIdRequired
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Api, Caller, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
-API = Api(11, "join_group", 0, 9, told_caller=True, parks=True)
+API = Api(11, "join_group", 0, 9, parks=True)
 _KNOWN_MEMBER_ID = 4  # KIP-394
 _NULL_PROTOCOL = 7  # KIP-559
 _SKIPPED_ASSIGNMENT = 9  # KIP-814
@@ -21,7 +22,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
     try:
         if not request.group_id:
             raise PenstockError(Code.INVALID_GROUP_ID, "a group to join needs a name; set group.id")
-        result = await context.engine.groups.join(_request(request, version, caller))
+        result = await caller.acting.groups.join(_request(request, version, caller))
     except PenstockError as error:
         return {
             "throttle_time": 0,

@@ -6,22 +6,23 @@ the member's own; only what concerns all of them is still told once.
 
 from penstock.engine.groups.classic import LeaveResult, LeavingMember
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(13, "leave_group", 0, 5)
 _MANY_MEMBERS = 3  # KIP-345
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     leaving = _leaving(request, version)
     results: tuple[LeaveResult, ...] = ()
     code = errors.NONE
     try:
         if not request.group_id:
             raise PenstockError(Code.INVALID_GROUP_ID, "a group to leave needs a name; set group.id")
-        results = await context.engine.groups.leave(request.group_id, leaving)
+        results = await caller.acting.groups.leave(request.group_id, leaving)
     except PenstockError as error:
         if error.code is Code.UNKNOWN_MEMBER:  # the group is unknown, and so is each member
             kept = error.kept()

@@ -3,21 +3,22 @@
 from penstock.engine.coordination.expressions import Expression
 from penstock.engine.transactions.transaction import STATE_NAMES
 from penstock.errors import PenstockError
-from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
 from penstock.protocols.kafka.long_answer import LongAnswer
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(66, "list_transactions", 0, 2, reads=True)
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     code, found = errors.NONE, []
     pattern = request.get("transactional_id_pattern")
     try:
         if pattern:
             Expression(pattern)  # a bad one is refused also while there is nothing to hold it against
-        found = await context.engine.transactions.list(
+        found = await caller.acting.transactions.list(
             frozenset(request.state_filters),
             frozenset(request.producer_id_filters),
             request.get("duration_filter", -1),

@@ -4,31 +4,40 @@ Version notes: 5+ has no retention time, and the one of 2-4 is ignored: the brok
 epochs of consumer groups, and says when the group is missing; 10 names topics by id.
 """
 
+from penstock.engine.access import Operation
 from penstock.engine.groups.offsets import CommitRequest, NewOffset, Spot
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
 from penstock.protocols.kafka.long_answer import LongAnswer
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(8, "offset_commit", 2, 10)
 _KNOWS_EPOCHS = 9
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
-    names = [_name(context, topic) for topic in request.topics]
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
+    names = [_name(caller, topic) for topic in request.topics]
     offsets: dict[Spot, NewOffset] = {}
+    codes: dict[Spot, int] = {}
     answer = LongAnswer(context, API, version, "topics", "partitions")
     for topic, name in zip(request.topics, names, strict=True):
         for partition in topic.partitions:
             await answer.look()
-            if name is not None and _exists(context, name, partition.partition_index):
-                offsets[name, partition.partition_index] = NewOffset(
-                    partition.committed_offset,
-                    partition.get("committed_leader_epoch", -1),
-                    partition.committed_metadata or "",
-                )
-    codes = await _commit(context, request, offsets, version) if offsets else {}
+            if name is None:
+                continue
+            spot = name, partition.partition_index
+            if (refusal := _refusal(caller, request.group_id, spot)) is not None:
+                codes[spot] = refusal
+                continue
+            offsets[spot] = NewOffset(
+                partition.committed_offset,
+                partition.get("committed_leader_epoch", -1),
+                partition.committed_metadata or "",
+            )
+    if offsets:
+        codes |= await _commit(caller, request, offsets, version)
     return {
         "throttle_time": 0,
         "topics": [
@@ -37,20 +46,24 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
     }
 
 
-def _name(context: Context, topic: Message) -> str | None:
+def _name(caller: Caller, topic: Message) -> str | None:
     """The topic's name; None when it has an id that is unknown."""
     if (name := topic.get("name")) is not None:
         return str(name)
-    found = context.engine.topics.get_by_id(topic.topic_id)
-    return None if found is None else found.name
+    return caller.acting.topics.name_of(topic.topic_id)
 
 
-def _exists(context: Context, name: str, index: int) -> bool:
-    topic = context.engine.topics.get(name)
-    return topic is not None and 0 <= index < len(topic.partitions)
+def _refusal(caller: Caller, group_id: str, spot: Spot) -> int | None:
+    """Why nothing can be committed there, if that is known before the group is asked."""
+    try:
+        caller.acting.groups.check(Operation.READ, group_id)
+        caller.acting.topics.partition(*spot, Operation.READ)
+    except PenstockError as error:
+        return errors.kafka_code(error)
+    return None
 
 
-async def _commit(context: Context, request: Message, offsets: dict[Spot, NewOffset], version: int) -> dict[Spot, int]:
+async def _commit(caller: Caller, request: Message, offsets: dict[Spot, NewOffset], version: int) -> dict[Spot, int]:
     wanted = CommitRequest(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -60,7 +73,7 @@ async def _commit(context: Context, request: Message, offsets: dict[Spot, NewOff
         knows_epochs=version >= _KNOWS_EPOCHS,
     )
     try:
-        results = await context.engine.groups.commit(wanted)
+        results = await caller.acting.groups.commit(wanted)
     except PenstockError as error:
         return dict.fromkeys(offsets, errors.kafka_code(error))
     return {spot: errors.kafka_code(error) if error else errors.NONE for spot, error in results.items()}

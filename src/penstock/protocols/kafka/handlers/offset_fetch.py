@@ -12,11 +12,12 @@ from uuid import UUID
 from penstock.engine.coordination.schemas import OffsetValue
 from penstock.engine.groups.offsets import NO_OFFSET, FetchRequest, Spot
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
 from penstock.protocols.kafka.answer_room import AnswerRoom
-from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
 from penstock.protocols.kafka.long_answer import LongAnswer
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(9, "offset_fetch", 1, 10, reads=True)
 _MANY_GROUPS = 8
@@ -29,7 +30,7 @@ Others look at the error first."""
 _ROW_BYTES = 300  # of a partition, before it is encoded: all that two groups can have fits
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     stable = request.get("require_stable", False)
     room = AnswerRoom()
     if version >= _MANY_GROUPS:
@@ -37,41 +38,49 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
         asked: dict[str, Message] = {}
         for group in request.groups:
             asked.setdefault(group.group_id, group)
-        groups = [await _fetch(context, group, version, room, answer, stable=stable) for group in asked.values()]
+        groups = [
+            await _fetch(context, caller, group, version, room, answer, stable=stable) for group in asked.values()
+        ]
         return {"throttle_time": 0, "groups": groups}
     answer = LongAnswer(context, API, version, "topics", "partitions")
-    return {"throttle_time": 0, **await _fetch(context, request, version, room, answer, stable=stable)}
+    return {"throttle_time": 0, **await _fetch(context, caller, request, version, room, answer, stable=stable)}
 
 
 async def _fetch(
-    context: Context, group: Message, version: int, room: AnswerRoom, answer: LongAnswer, *, stable: bool
+    context: Context,
+    caller: Caller,
+    group: Message,
+    version: int,
+    room: AnswerRoom,
+    answer: LongAnswer,
+    *,
+    stable: bool,
 ) -> Fields:
-    await context.engine.turns.next()
-    named = None if group.topics is None else [(_name(context, topic), topic) for topic in group.topics]
+    await context.turns.next()
+    named = None if group.topics is None else [(_name(caller, topic), topic) for topic in group.topics]
     spots = None
     if named is not None:
         spots = tuple((name, index) for name, topic in named if name is not None for index in topic.partition_indexes)
     wanted = FetchRequest(group.group_id, spots, stable, group.get("member_id"), group.get("member_epoch", -1))
     try:
-        fetched = await context.engine.groups.fetch(wanted)
+        fetched = await caller.acting.groups.fetch(wanted)
         room.take(f"group {group.group_id!r}", sum(map(_size_bytes, fetched.values())))
     except PenstockError as error:
         code = errors.kafka_code(error)
         topics = [await _refused(topic, code, answer) for topic in group.topics] if version == 1 else []
         return {"group_id": group.group_id, "topics": topics, "error_code": code}
     if named is None:
-        topics = await _all(context, fetched, answer, by_id=version >= _TOPIC_IDS)
+        topics = await _all(caller, fetched, answer, by_id=version >= _TOPIC_IDS)
     else:
         topics = [await _asked(topic, name, fetched, answer) for name, topic in named]
     return {"group_id": group.group_id, "topics": topics, "error_code": errors.NONE}
 
 
-def _name(context: Context, topic: Message) -> str | None:
+def _name(caller: Caller, topic: Message) -> str | None:
     """The topic's name; None when it has an id that is unknown."""
     if (name := topic.get("name")) is not None:
         return str(name)
-    found = context.engine.topics.get_by_id(topic.topic_id)
-    return None if found is None else found.name
+    return caller.acting.topics.name_of(topic.topic_id)
 
 
 async def _asked(
@@ -89,15 +98,14 @@ async def _refused(topic: Message, code: int, answer: LongAnswer) -> Fields:
 
 
 async def _all(
-    context: Context, fetched: Mapping[Spot, OffsetValue | PenstockError], answer: LongAnswer, *, by_id: bool
+    caller: Caller, fetched: Mapping[Spot, OffsetValue | PenstockError], answer: LongAnswer, *, by_id: bool
 ) -> list[Fields]:
     rows: dict[str, list[bytes]] = {}
     for (name, index), value in fetched.items():
         rows.setdefault(name, []).append(await answer.row(_row(index, value)))
     ids: dict[str, UUID] = {}
     if by_id:
-        found = [topic for name in rows if (topic := context.engine.topics.get(name)) is not None]
-        ids = {topic.name: topic.topic_id for topic in found}
+        ids = {name: topic_id for name in rows if (topic_id := caller.acting.topics.id_of(name)) is not None}
     return [
         {"name": name, "topic_id": ids.get(name), "partitions": partitions}
         for name, partitions in rows.items()

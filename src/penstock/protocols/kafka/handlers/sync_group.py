@@ -6,19 +6,20 @@ and name of the protocol and is refused without.
 
 from penstock.engine.groups.classic import SyncRequest
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(14, "sync_group", 0, 5, parks=True)
 _NAMED_PROTOCOL = 5  # KIP-559
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     try:
         if not request.group_id:
             raise PenstockError(Code.INVALID_GROUP_ID, "a group to sync with needs a name; set group.id")
-        result = await context.engine.groups.sync(_request(request, version))
+        result = await caller.acting.groups.sync(_request(request, version))
     except PenstockError as error:
         return {"throttle_time": 0, "error_code": errors.kafka_code(error), "assignment": b""}
     return {

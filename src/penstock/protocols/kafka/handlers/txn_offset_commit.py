@@ -4,24 +4,27 @@ Versions 0-4 come after AddOffsetsToTxn, which is verified: offsets that came af
 From 5 on (KIP-890) there was none, and the group's offsets are added to the transaction here.
 """
 
+from penstock.engine.access import Operation
 from penstock.engine.groups.offsets import NewOffset, Spot, TransactionalCommit
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka import errors, transaction_errors
-from penstock.protocols.kafka.handlers import Api, Context, Fields
+from penstock.protocols.kafka import transaction_errors
+from penstock.protocols.kafka.handlers import Caller, Context, Fields
 from penstock.protocols.kafka.long_answer import LongAnswer
-from penstock.protocols.kafka.messages import Message
+from penstock.protocols.kafka_wire import errors
+from penstock.protocols.kafka_wire.api import Api
+from penstock.protocols.kafka_wire.messages import Message
 
 API = Api(28, "txn_offset_commit", 0, 5)
 _KNOWS_LOADING = 2
 _ADDS_OFFSETS = 5
 
 
-async def handle(context: Context, request: Message, version: int) -> Fields:
+async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     answer = LongAnswer(context, API, version, "topics", "partitions")
-    codes, offsets = await _offsets(context, request, answer)
+    codes, offsets = await _offsets(caller, request, answer)
     if offsets:
         try:
-            codes |= await _commit(context, request, version, offsets)
+            codes |= await _commit(caller, request, version, offsets)
         except PenstockError as error:
             codes |= dict.fromkeys(offsets, _code(error, version))
     topics = [
@@ -40,16 +43,18 @@ async def handle(context: Context, request: Message, version: int) -> Fields:
 
 
 async def _offsets(
-    context: Context, request: Message, answer: LongAnswer
+    caller: Caller, request: Message, answer: LongAnswer
 ) -> tuple[dict[Spot, int], dict[Spot, NewOffset]]:
-    """Codes of partitions that do not exist, and the offsets of those that do."""
+    """Codes of partitions that do not exist or may not be read, and the offsets of the others."""
     codes, offsets = {}, {}
     for topic in request.topics:
         for row in topic.partitions:
             await answer.look()
             partition = topic.name, row.partition_index
             try:
-                context.engine.topics.partition(*partition)
+                caller.acting.transactions.check(Operation.WRITE, request.transactional_id)
+                caller.acting.groups.check(Operation.READ, request.group_id)
+                caller.acting.topics.partition(*partition, Operation.READ)
             except PenstockError as error:
                 codes[partition] = errors.kafka_code(error)
                 continue
@@ -59,15 +64,15 @@ async def _offsets(
     return codes, offsets
 
 
-async def _commit(context: Context, request: Message, version: int, offsets: dict[Spot, NewOffset]) -> dict[Spot, int]:
-    check = await context.engine.transactions.add_offsets(
+async def _commit(caller: Caller, request: Message, version: int, offsets: dict[Spot, NewOffset]) -> dict[Spot, int]:
+    check = await caller.acting.transactions.add_offsets(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
         request.group_id,
         verify_only=version < _ADDS_OFFSETS,
     )
-    results = await context.engine.groups.commit_in_transaction(
+    results = await caller.acting.groups.commit_in_transaction(
         TransactionalCommit(
             group_id=request.group_id,
             producer_id=request.producer_id,

@@ -1,0 +1,144 @@
+"""Who may do what: the one decision that every verb of every door asks for.
+
+A `Subject` is who a connection speaks for; it is made once, when that is known. A `Policy` decides about it: one
+revision of the rules, pure, and replaced as a whole when they change. Until there are rules everybody may do
+everything, by `Open`.
+
+Doors never ask here. They reach the engine as somebody (`acting`), and are refused there with `NotAuthorised`.
+"""
+
+from enum import StrEnum
+from typing import Final, NamedTuple, Protocol
+
+from penstock.errors import Code, PenstockError
+
+
+class Operation(StrEnum):
+    READ = "read"
+    WRITE = "write"
+    CREATE = "create"
+    DELETE = "delete"
+    ALTER = "alter"
+    DESCRIBE = "describe"
+    CLUSTER_ACTION = "cluster_action"
+    DESCRIBE_CONFIGS = "describe_configs"
+    ALTER_CONFIGS = "alter_configs"
+    IDEMPOTENT_WRITE = "idempotent_write"
+    CREATE_TOKENS = "create_tokens"
+    DESCRIBE_TOKENS = "describe_tokens"
+    TWO_PHASE_COMMIT = "two_phase_commit"
+    ALL = "all"
+    """Rules say it; nobody asks for it."""
+
+
+class Kind(StrEnum):
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional id"
+    CLUSTER = "cluster"
+    USER = "user"
+    TOKEN = "token"  # noqa: S105 - a kind of thing
+
+
+class Resource(NamedTuple):
+    """What an operation is about."""
+
+    kind: Kind
+    name: str
+
+
+THE_CLUSTER: Final = Resource(Kind.CLUSTER, "kafka-cluster")
+"""There is one; its name is Kafka's, by which rules know it."""
+
+
+class Subject(NamedTuple):
+    """Who asks: a principal (`User:alice`), where it comes from, and by which door.
+
+    A peer that was not asked who it is is `User:ANONYMOUS`.
+    """
+
+    principal: str = "User:ANONYMOUS"
+    host: str = ""
+    door: str = ""
+    method: str = ""
+    """How it has proved who it is: a `security.methods.Method`."""
+    key: str = ""
+    """The id of the API key it came with, which may narrow what its user may do."""
+    until_ms: int = 0
+    """The moment after which it has to prove itself again; 0: none."""
+
+
+ANONYMOUS: Final = Subject()
+BROKERS: Final = Subject("Broker:", door="internal")
+"""A broker of this cluster, on its own behalf. No rule is about it, and no client can say that it is one."""
+
+
+class NotAuthorised(PenstockError):
+    """The subject may not do that. Whether the thing exists is not said."""
+
+    def __init__(self, subject: Subject, operation: Operation, resource: Resource) -> None:
+        super().__init__(
+            Code.NOT_AUTHORISED,
+            f"{subject.principal} may not {operation} {resource.kind} {resource.name!r}",
+            help="ask who runs the cluster for the right to do so",
+        )
+        self.kind = resource.kind
+
+
+class Policy(Protocol):
+    """One revision of the rules."""
+
+    @property
+    def revision(self) -> int:
+        """Another one for other rules: verdicts may be kept as long as it stays."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may do everything, so that an answer for one is an answer for all."""
+        ...
+
+    def decide(self, subject: Subject, operation: Operation, resource: Resource) -> bool:
+        """Whether the subject may."""
+        ...
+
+    def decide_any(self, subject: Subject, operation: Operation, kind: Kind) -> bool:
+        """Whether the subject may do it to some thing of that kind, whatever its name (KIP-679)."""
+        ...
+
+
+class Open:
+    """Everybody may do everything."""
+
+    revision = 0
+    is_open = True
+
+    def decide(self, subject: Subject, operation: Operation, resource: Resource) -> bool:
+        return True
+
+    def decide_any(self, subject: Subject, operation: Operation, kind: Kind) -> bool:
+        return True
+
+
+class Access:
+    """The rules in force on one broker.
+
+    Attributes:
+        policy: replaced as a whole when the rules change.
+    """
+
+    __slots__ = ("policy",)
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self.policy: Policy = policy or Open()
+
+    def decide(self, subject: Subject, operation: Operation, resource: Resource) -> bool:
+        return subject is BROKERS or self.policy.decide(subject, operation, resource)
+
+    def check(self, subject: Subject, operation: Operation, resource: Resource) -> None:
+        """Raises `NotAuthorised` if the subject may not."""
+        if not self.decide(subject, operation, resource):
+            raise NotAuthorised(subject, operation, resource)
+
+    def decide_any(self, subject: Subject, operation: Operation, kind: Kind) -> bool:
+        return subject is BROKERS or self.policy.decide_any(subject, operation, kind)

@@ -1,0 +1,86 @@
+"""Listening and connecting under TLS, for `TcpNetwork`."""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+
+from penstock.net.cipher import Cipher
+from penstock.net.tls_listener import TlsListener, bind
+from penstock.net.tls_stream import LANDING_BYTES, TlsStream
+from penstock.ports.network import Listener, Receiver, TlsIdentity, Transport
+
+
+class FixedIdentity:
+    """An identity that never changes: one context, and nothing against anybody it trusts."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._context = context
+
+    @property
+    def server_context(self) -> ssl.SSLContext:
+        return self._context
+
+    @property
+    def client_context(self) -> ssl.SSLContext:
+        return self._context
+
+    def refuse(self, certificate: bytes) -> str | None:
+        return None
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        return lambda: None
+
+
+def _identity(tls: ssl.SSLContext | TlsIdentity) -> TlsIdentity:
+    return FixedIdentity(tls) if isinstance(tls, ssl.SSLContext) else tls
+
+
+async def listen(host: str, port: int, accept: Callable[[], Receiver], tls: ssl.SSLContext | TlsIdentity) -> Listener:
+    """Bind and accept. Raises `OSError`."""
+    return TlsListener(await bind(host, port), accept, _identity(tls))
+
+
+class _Call:
+    """The side that connects."""
+
+    def __init__(self, context: ssl.SSLContext, receiver: Receiver, host: str) -> None:
+        self._context = context
+        self._receiver = receiver
+        self._host = host
+        self.made: asyncio.Future[Transport] = asyncio.get_running_loop().create_future()
+
+    def begin(self, stream: TlsStream) -> Cipher | None:
+        return self.make_cipher()
+
+    def make_cipher(self) -> Cipher:
+        return Cipher(self._context, self._host)
+
+    def receive(self, stream: TlsStream, cipher: Cipher) -> Receiver:
+        return self._receiver
+
+    def ready(self, stream: TlsStream, transport: Transport) -> None:
+        if not self.made.done():
+            self.made.set_result(transport)
+
+    def failed(self, stream: TlsStream, error: OSError) -> None:
+        if not self.made.done():
+            self.made.set_exception(error)
+
+    def lost(self, stream: TlsStream) -> None:
+        return None
+
+
+async def connect(
+    address: str, port: int, receiver: Receiver, tls: ssl.SSLContext | TlsIdentity, host: str
+) -> Transport:
+    """Connect to one address of a host, whose name the certificate has to have. Raises `OSError`."""
+    call = _Call(_identity(tls).client_context, receiver, host)
+    landing = memoryview(bytearray(LANDING_BYTES))
+    stream = TlsStream(call, landing, speaks_first=True)
+    try:
+        await asyncio.get_running_loop().create_connection(lambda: stream, address, port)
+        return await call.made
+    except BaseException:
+        call.made.cancel()
+        stream.give_up("nobody waits for it any more")
+        raise

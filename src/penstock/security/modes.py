@@ -1,0 +1,103 @@
+"""How strictly the rules are taken: open, watch or closed.
+
+`watch` is for a cluster on its way from open to closed: everything passes, and what the rules would have refused is
+counted and listed.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from penstock.engine.access import Kind, Open, Operation, Policy, Resource, Subject
+from penstock.security.rules import SUPPORTED
+from penstock.security.ruleset import Ruleset
+
+MAX_LISTED: Final = 1000
+ANY_THING: Final = "(any)"
+"""Stands for the name of a thing where any would have done (KIP-679)."""
+
+
+class Mode(StrEnum):
+    OPEN = "open"
+    WATCH = "watch"
+    CLOSED = "closed"
+
+
+class Refusal(NamedTuple):
+    """What `closed` would refuse. It has no host: an attacker may come from many."""
+
+    principal: str
+    operation: Operation
+    resource: Resource
+
+
+class Refusals:
+    """What was let pass and would not have been, over all revisions of the rules.
+
+    Attributes:
+        total: how often.
+        unlisted: how often of these there was no room to say what.
+    """
+
+    def __init__(self, limit: int = MAX_LISTED) -> None:
+        self.total = 0
+        self.unlisted = 0
+        self._limit = limit
+        self._counts: dict[Refusal, int] = {}
+
+    @property
+    def listed(self) -> Mapping[Refusal, int]:
+        """How often each; the first ones that there were."""
+        return dict(self._counts)
+
+    def note(self, subject: Subject, operation: Operation, resource: Resource) -> None:
+        self.total += 1
+        refusal = Refusal(subject.principal, operation, resource)
+        count = self._counts.get(refusal, 0)
+        if count or len(self._counts) < self._limit:
+            self._counts[refusal] = count + 1
+        else:
+            self.unlisted += 1
+
+    def clear(self) -> None:
+        """Begin anew, after somebody has mended the rules."""
+        self.total = self.unlisted = 0
+        self._counts.clear()
+
+
+class Watch:
+    """Lets everything pass, and asks the rules all the same. Not `is_open`: then nobody would ask."""
+
+    is_open: Final = False
+
+    def __init__(self, rules: Ruleset, refusals: Refusals) -> None:
+        self.revision = -rules.revision  # other verdicts than those of the rules themselves
+        self.rules = rules
+        self._refusals = refusals
+
+    def decide(self, subject: Subject, operation: Operation, resource: Resource) -> bool:
+        if not self.rules.decide(subject, operation, resource):
+            self._refusals.note(subject, operation, resource)
+        return True
+
+    def decide_any(self, subject: Subject, operation: Operation, kind: Kind) -> bool:
+        if not self.rules.decide_any(subject, operation, kind):
+            self._refusals.note(subject, operation, Resource(kind, ANY_THING))
+        return True
+
+
+def make_policy(mode: Mode, rules: Ruleset, refusals: Refusals) -> Policy:
+    """The policy to put in force."""
+    match mode:
+        case Mode.OPEN:
+            return Open()
+        case Mode.WATCH:
+            return Watch(rules, refusals)
+        case Mode.CLOSED:
+            return rules
+
+
+def authorized_operations(policy: Policy, subject: Subject, resource: Resource) -> int:
+    """What the subject may do to a thing, in Kafka's bits. Nothing is counted as refused by it."""
+    supported = SUPPORTED[resource.kind]
+    return supported & policy.rights(subject, resource) if isinstance(policy, Ruleset) else supported

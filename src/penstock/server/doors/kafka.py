@@ -1,0 +1,94 @@
+"""The door for Kafka clients."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from penstock.net.connection import Connection
+from penstock.protocols.kafka.handlers import Answers
+from penstock.protocols.kafka.session import KafkaSession
+from penstock.protocols.kafka_wire.guest import Guest, peer_host
+from penstock.server.config import Address, Listener
+from penstock.server.doors.door import Door, House, StreamEntrance
+
+if TYPE_CHECKING:
+    from penstock.engine.access import Subject
+
+_MECHANISMS: Final = {"scram": ("SCRAM-SHA-256", "SCRAM-SHA-512"), "plain": ("PLAIN",), "certificate": ()}
+
+
+def make_entrance(house: House, listener: Listener) -> StreamEntrance:
+    """Clients of each listener are told that listener's addresses: it has a context, and answers kept, of its own."""
+    assert house.context is not None
+    context = house.context
+    if listener.name != context.listener:
+        context = replace(context, listener=listener.name, metadata_answers=Answers())
+    receive = _make_reception(house, listener) if listener.auth else _nobody_is_asked
+
+    def make_session(connection: Connection) -> KafkaSession:
+        return KafkaSession(context, connection, house.clock, receive(connection))
+
+    def opened(bound: Address) -> None:
+        context.host, context.port = listener.advertised or bound
+
+    door = Door(
+        listener.name,
+        listener.protocol,
+        listener.address,
+        house.client_limits(),
+        make_session,
+        tls=house.load_certificates(listener),
+        opened=opened,
+    )
+    return StreamEntrance(door, house)
+
+
+def _nobody_is_asked(connection: Connection) -> Guest | None:
+    return None
+
+
+def _make_reception(house: House, listener: Listener) -> Callable[[Connection], Guest]:
+    """Who meets a client that has to say who it is."""
+    from penstock.protocols.kafka.client_login import ClientLogin
+    from penstock.security.authentication import Peer
+
+    guard, mechanisms = house.guard, [name for word in listener.auth for name in _MECHANISMS[word]]
+    assert guard is not None
+    recognise = _make_recogniser(house, listener)
+
+    def receive(connection: Connection) -> Guest:
+        peer = Peer(peer_host(connection), listener.name)
+        login = ClientLogin(guard.authenticator, mechanisms, peer)
+        guest = Guest(connection, login, known_as=recognise(connection))
+        guest.announce(
+            lambda subject: guard.admit(connection, subject, connection.abort), lambda: guard.dismiss(connection)
+        )
+        return guest
+
+    return receive
+
+
+def _make_recogniser(house: House, listener: Listener) -> "Callable[[Connection], Subject | None]":
+    """Whom a connection's certificate names; None where that is nobody, or does not count."""
+    if "certificate" not in listener.auth or listener.tls is None or house.guard is None:
+        return lambda connection: None
+
+    from penstock.security.authentication import Certificate, Peer
+    from penstock.security.certificate_names import java_name, subject_of
+    from penstock.security.certificate_rules import CertificateRules
+    from penstock.security.refusal import NotAuthenticated
+
+    authenticator, rules = house.guard.authenticator, CertificateRules(listener.tls.names)
+
+    def recognise(connection: Connection) -> "Subject | None":
+        if connection.certificate is None:
+            return None
+        name = rules.user_of(java_name(subject_of(connection.certificate)))
+        if name is None:
+            return None
+        try:
+            return authenticator.recognise(Certificate(name), Peer(peer_host(connection), listener.name))
+        except NotAuthenticated:
+            return None  # it may still prove that it is somebody else
+
+    return recognise

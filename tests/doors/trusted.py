@@ -1,0 +1,19 @@
+"""A peer that is taken for a broker of the cluster, which to prove costs more than the rest of a simulation."""
+
+from penstock.engine.access import BROKERS
+from penstock.engine.engine import Engine
+from penstock.net.connection import Connection
+from penstock.ports.clock import Clock
+from penstock.protocols.internal.reading import Questions
+from penstock.protocols.internal.reception import Reception
+from penstock.protocols.kafka.handlers import Context
+from penstock.protocols.kafka.session import KafkaSession
+from penstock.protocols.kafka_wire.guest import Guest
+
+
+def trusted_session(context: Context, engine: Engine, clock: Clock, connection: Connection) -> KafkaSession:
+    questions = Questions(engine, connection)
+    own_apis = Reception(engine, clock, None, tuple).own_apis(questions)
+    guest = Guest(connection, None, known_as=BROKERS, own_apis=own_apis)
+    guest.announce(lambda subject: None, questions.close)
+    return KafkaSession(context, connection, clock, guest)
