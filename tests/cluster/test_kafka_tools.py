@@ -117,6 +117,11 @@ def configs(tool: Tool, *arguments: str, code: int = 0) -> str:
     return tool("kafka.admin.ConfigCommand", *arguments, code=code)
 
 
+def wait_throttles(tool: Tool, topic: str, expected: set[str]) -> None:
+    """Wait until the broker that is asked has these; the one that was told to change them knows of it first."""
+    wait_until(lambda: throttles(tool, topic) == expected, CALL_S, f"{topic} and brokers have throttles {expected}")
+
+
 def throttles(tool: Tool, topic: str) -> set[str]:
     """Settings about throttling that are left of the topic and any broker."""
     of_topic = configs(tool, "--describe", "--entity-type", "topics", "--entity-name", topic)
@@ -132,12 +137,10 @@ def test_partitions_move_with_all_their_records(cluster: ClusterProcess, tool: T
     command = ("reassign.ReassignPartitionsCommand", "--reassignment-json-file", plan(tmp_path, topic, after))
 
     assert "Successfully started" in tool(*command, "--execute", "--throttle", str(MOVED_IN_8_S))
-    assert throttles(tool, topic) == {
-        "leader.replication.throttled.rate",
-        "follower.replication.throttled.rate",
-        "leader.replication.throttled.replicas",
-        "follower.replication.throttled.replicas",
+    limited = {
+        f"{side}.replication.throttled.{what}" for side in ("leader", "follower") for what in ("rate", "replicas")
     }
+    wait_throttles(tool, topic, limited)
     assert f"Reassignment of partition {topic}-0 is still in progress." in tool(*command, "--verify")
     listed = tool("reassign.ReassignPartitionsCommand", "--list")
     assert re.search(rf"{topic}-0: replicas: 3,2,1\. adding: 3\. removing: 1\.", listed), listed
@@ -146,7 +149,7 @@ def test_partitions_move_with_all_their_records(cluster: ClusterProcess, tool: T
     verified = tool(*command, "--verify")
     for index in range(len(after)):
         assert f"Reassignment of partition {topic}-{index} is completed." in verified
-    assert throttles(tool, topic) == set()
+    wait_throttles(tool, topic, set())
     assert "No partition reassignments found." in tool("reassign.ReassignPartitionsCommand", "--list")
     wait_until(lambda: holders(cluster, topic) == {2, 3}, CALL_S, "broker 1 has removed its files")
     assert digest(cluster, topic, len(after)) == records
@@ -171,7 +174,7 @@ def test_a_move_is_taken_back(cluster: ClusterProcess, tool: Tool, tmp_path: Pat
     assert f"Successfully cancelled partition reassignments for: {topic}-0,{topic}-1" in tool(*command, "--cancel")
     wait_until(lambda: is_on(cluster, topic, before), CALL_S, f"{topic} where it was")
     assert "No partition reassignments found." in tool("reassign.ReassignPartitionsCommand", "--list")
-    assert throttles(tool, topic) == set()
+    wait_throttles(tool, topic, set())
     wait_until(lambda: holders(cluster, topic) == {1, 2}, CALL_S, "broker 3 has removed its files")
     assert digest(cluster, topic, len(before)) == records
 
@@ -221,19 +224,25 @@ def test_settings_of_brokers_change_while_they_run(cluster: ClusterProcess, tool
 
     configs(tool, "--alter", *everyone, "--add-config", f"{rate}=7000000,{retention}=86400000")
     configs(tool, "--alter", *one, "--add-config", f"{rate}=8000000")
-    assert shown(configs(tool, "--describe", *everyone)).items() >= {rate: "7000000", retention: "86400000"}.items()
-    described = configs(tool, "--describe", *one)
-    assert shown(described)[rate] == "8000000"
-    assert f"synonyms={{DYNAMIC_BROKER_CONFIG:{rate}=8000000, DYNAMIC_DEFAULT_BROKER_CONFIG:{rate}=7000000" in described
-    of_topic = configs(tool, "--describe", "--all", "--entity-type", "topics", "--entity-name", topic)
-    assert f"retention.ms=86400000 sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG:{retention}" in of_topic
+    both = {rate: "7000000", retention: "86400000"}
+    wait_until(lambda: shown(configs(tool, "--describe", *everyone)).items() >= both.items(), CALL_S, "settings of all")
+    first, second = f"DYNAMIC_BROKER_CONFIG:{rate}=8000000", f"DYNAMIC_DEFAULT_BROKER_CONFIG:{rate}=7000000"
+    wait_until(lambda: f"synonyms={{{first}, {second}" in configs(tool, "--describe", *one), CALL_S, "settings of one")
+    assert shown(configs(tool, "--describe", *one))[rate] == "8000000"
+    inherited = f"retention.ms=86400000 sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG:{retention}"
+    of_topic = ("--describe", "--all", "--entity-type", "topics", "--entity-name", topic)
+    wait_until(lambda: inherited in configs(tool, *of_topic), CALL_S, "settings of a topic")
 
     assert "node.id" in configs(tool, "--alter", *one, "--add-config", "node.id=7", code=1)
     configs(tool, "--alter", *one, "--add-config", f"{rate}=fast", code=1)
     configs(tool, "--alter", *one, "--delete-config", rate)
     configs(tool, "--alter", *everyone, "--delete-config", f"{rate},{retention}")
-    left = shown(configs(tool, "--describe", *everyone)).keys() | shown(configs(tool, "--describe", *one)).keys()
-    assert left.isdisjoint({rate, retention})
+    for who in (everyone, one):
+        wait_until(
+            lambda who=who: shown(configs(tool, "--describe", *who)).keys().isdisjoint({rate, retention}),
+            CALL_S,
+            "no settings left",
+        )
 
 
 def test_a_broker_is_forgotten_when_it_is_empty_and_stopped(java: JavaClient, tmp_path: Path) -> None:
