@@ -127,6 +127,15 @@ def holders(cluster: PenstockCluster, topic: str) -> list[set[int]]:
     return [set(view[index].replicas) for index in sorted(view)]
 
 
+def wait_holders(cluster: PenstockCluster, topic: str, expected: list[set[int]]) -> None:
+    """A command is told by one broker that partitions have moved; the one asked here may hear of it a moment later."""
+    wait_until(lambda: holders(cluster, topic) == expected, _TIMEOUT_S, f"{topic} on {expected}")
+
+
+def wait_gone(cluster: PenstockCluster, topic: str, broker: int) -> None:
+    wait_until(lambda: all(broker not in each for each in holders(cluster, topic)), _TIMEOUT_S, f"{broker} is empty")
+
+
 def elsewhere(cluster: PenstockCluster, topic: str) -> list[int]:
     """Three brokers, of which one does not hold partition 0 of a topic yet."""
     held = holders(cluster, topic)[0]
@@ -151,11 +160,11 @@ def test_partitions_move_slowly_turn_back_and_arrive(cluster: PenstockCluster) -
             return all(0 < row["copied_bytes"] < row["total_bytes"] for row in seen) and bool(seen)
 
         wait_until(is_on_its_way, _TIMEOUT_S, "some bytes copied")
-        assert run("check").out == "healthy\n"
+        assert run("check", "--wait", "60").out == "healthy\n"
         assert "░" in run("reassign", "--status").out
         taken_back = ask("reassign", "--cancel", "--yes")
         assert len(taken_back["cancelled"]) == len(seen)
-        assert holders(cluster, "ballast-move") == before
+        wait_holders(cluster, "ballast-move", before)
         slowed = [each["broker"] for each in ask("brokers") if each["throttle"]]
         assert set(slowed) <= set(target)
         listed = ",".join(map(str, slowed))
@@ -163,10 +172,10 @@ def test_partitions_move_slowly_turn_back_and_arrive(cluster: PenstockCluster) -
 
         moved = ask("reassign", *words, "--throttle", "1GB", "--yes")
         assert moved["status"] == "moved"
-        assert holders(cluster, "ballast-move") == [set(target)] * 2
-        assert not any(each["throttle"] for each in ask("brokers"))
+        wait_holders(cluster, "ballast-move", [set(target)] * 2)
+        wait_until(lambda: not any(each["throttle"] for each in ask("brokers")), _TIMEOUT_S, "no throttles left")
         run("reassign", "--topics", "move", "--to", ",".join(map(str, target)), "--yes")
-        assert holders(cluster, "move") == [set(target)] * PARTITIONS
+        wait_holders(cluster, "move", [set(target)] * PARTITIONS)
         load.wait_for_acks(100, _TIMEOUT_S)
 
 
@@ -175,7 +184,7 @@ def test_a_drained_broker_leads_nothing_until_it_may_again(cluster: PenstockClus
         victim = cluster.leader("drain", 0)
         assert run("drain", str(victim)).out == f"broker {victim} leads nothing\n"
         cluster.wait_moved(victim, "drain")  # others may hear of it a moment later
-        assert run("check").code == 0
+        assert run("check", "--wait", "60").code == 0
         load.wait_for_acks(100, _TIMEOUT_S)
         run("drain", str(victim), "--undo")
         cluster.wait_whole("drain")
@@ -191,12 +200,14 @@ def test_a_decommissioned_broker_is_empty_and_forgotten(cluster: PenstockCluster
     with written(cluster, "leave"):
         leaving = Command("decommission", "4", "--yes", "-o", "json")
         wait_until(lambda: "stop it now" in leaving.said or not leaving.is_running, _TIMEOUT_S, "broker 4 is empty")
-        assert all(4 not in each for each in holders(cluster, "leave"))
+        wait_gone(cluster, "leave", 4)
         assert leaving.is_running
         assert cluster.nodes[4].stop() == 0
         assert json.loads(leaving.finish().out)["status"] == "forgotten"
-        assert [each["broker"] for each in ask("brokers")] == [1, 2, 3]
-        assert run("check").code == 0
+        wait_until(
+            lambda: [each["broker"] for each in ask("brokers")] == [1, 2, 3], _TIMEOUT_S, "all have forgotten it"
+        )
+        assert run("check", "--wait", "60").code == 0
     cluster.lose_disk(4)
     cluster.start()
 
@@ -211,7 +222,7 @@ def test_an_empty_broker_gets_its_share(cluster: PenstockCluster) -> None:
         after = {each["broker"]: each["after"]["size_bytes"] for each in plan["brokers"]}
         assert max(after.values()) < max(before.values())
         assert after[4] > before[4]
-        assert any(4 in each for each in holders(cluster, "ballast-share"))
+        wait_until(lambda: any(4 in each for each in holders(cluster, "ballast-share")), _TIMEOUT_S, "4 has a share")
         assert ask("balance", "--by", "leaders", "--yes")["status"] in ("moved", "nothing")
         by_cpu = ask("balance", "--by", "cpu", "--over", "2", "--yes")
         assert by_cpu["status"] in ("moved", "nothing") and by_cpu["copied_bytes"] == 0
@@ -233,7 +244,7 @@ def test_a_broker_whose_disk_is_lost(cluster: PenstockCluster) -> None:
         assert told.code == 1
         assert "penstock cluster replace 3 NEW" in told.out
         assert ask("replace", "3", "4", "--yes")["status"] == "forgotten"
-        assert all(3 not in each for each in holders(cluster, "lost"))
+        wait_gone(cluster, "lost", 3)
         assert run("check", "--wait", "60").out == "healthy\n"
         load.wait_for_acks(100, _TIMEOUT_S)
     cluster.nodes[3].start()
@@ -272,5 +283,9 @@ def test_a_rolling_restart(cluster: PenstockCluster) -> None:
         assert done.code == 0, done
         assert json.loads(done.out)["restarted"] == [1, 2]
         assert {each: node.starts - starts[each] for each, node in cluster.nodes.items()} == {1: 1, 2: 1, 3: 0, 4: 0}
-        view = cluster.nodes[1].view("roll")
-        assert all(each.is_whole and each.leader == each.replicas[0] for each in view.values())
+
+        def is_as_planned() -> bool:
+            view = cluster.nodes[1].view("roll")
+            return all(each.is_whole and each.leader == each.replicas[0] for each in view.values())
+
+        wait_until(is_as_planned, _TIMEOUT_S, "all in sync, and led by who should")
