@@ -11,7 +11,7 @@ from typing import NamedTuple
 from scripts.sentences import mended
 
 from bench.cluster_acks import EVERY_S
-from bench.cluster_gaps import PARTITIONS, PAUSE_S, STEADY_S, Kind
+from bench.cluster_gaps import CLIENT_REST_S, PARTITIONS, PAUSE_S, STEADY_S, Kind
 from bench.cluster_throughput import IDLE_S, ROWS, WARM_PASSES
 from bench.fetching import PASSES
 from bench.figures import Result, figures, is_lost, ratios, short, verdicts
@@ -163,8 +163,10 @@ broker.
   runs with the JVM options of its own start script, etcd with its own settings.
 - To measure gaps, a producer with librdkafka's own settings and acks=all writes to one of {PARTITIONS} partitions: each
   record when the last one was acknowledged, and at most one in {EVERY_S * 1000:g} ms. Writing is steady after
-  {STEADY_S:g} s without a pause of {PAUSE_S:g} s. Before the next broker is stopped, the last one is started again and
-  all replicas are in sync. Both have their default durability.
+  {STEADY_S:g} s without a pause of {PAUSE_S:g} s. Before the next broker is stopped, the last one is started again, all
+  replicas are in sync, and {CLIENT_REST_S:g} s have passed: librdkafka puts off each connection that follows a failed
+  one, up to ten seconds, and would else be measured when brokers go in quick succession. Both have their default
+  durability.
 - All brokers share one disk, so the effect of independent disks is not measured.
 
 {tables(result)}

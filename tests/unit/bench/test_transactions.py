@@ -6,7 +6,7 @@ from bench.transactions import LOADS, ROWS, offsets_of_one
 
 def test_every_load_has_a_row_with_a_bar() -> None:
     assert {load.name for load in LOADS} == {row.name for row in ROWS}
-    assert len(ROWS) == 8
+    assert len(ROWS) == 4
     assert all(row.bars and row.more_is_better for row in ROWS)
 
 
