@@ -39,7 +39,7 @@ class Caretaker:
         self._alarmed = False
         self._forgot_ms = 0
 
-    def look_at(self, log: Log) -> None:
+    def call(self, log: Log) -> None:
         """A log has a segment to seal, or other settings than before: do not wait for the round."""
         self._wanted[log.directory] = log
         self._wake.set()

@@ -383,7 +383,7 @@ class LocalCatalogue:
             use_config(topic, config)
             logs = [part.log for each in topic.with_attached for part in each.partitions if part.log is not None]
             for log in logs:
-                self._replicas.caretaker.look_at(log)
+                self._replicas.caretaker.call(log)
             if config.log.flush is not Flush.OS:  # what was left to the system until now keeps the new promise
                 await asyncio.gather(*map(self._committer.commit, logs))
 

@@ -118,9 +118,9 @@ class Replicas:
         stats.cut_bytes += recovered.cut_bytes
         path = self._directory.log_path(partition.topic, partition.index)
         log = Log(partition.name, path, partition.config.log, self._shelf, recovered.state, recovered.segments)
-        log.on_rolled = self.caretaker.look_at
+        log.on_rolled = self.caretaker.call
         if log.unsealed:
-            self.caretaker.look_at(log)
+            self.caretaker.call(log)
         return log
 
     async def begin_epochs(self, logs: Iterable[tuple[Log, int]]) -> None:

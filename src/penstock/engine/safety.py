@@ -30,10 +30,10 @@ class _Gathering:
         self._pending = 1  # held until all have been asked
         for partition, last_offset in appended:
             self._pending += 1
-            partition.when_safe(last_offset, self._told)
-        self._told(None)
+            partition.when_safe(last_offset, self._arrived)
+        self._arrived(None)
 
-    def _told(self, error: PenstockError | None) -> None:
+    def _arrived(self, error: PenstockError | None) -> None:
         self._pending -= 1
         if self.done.done():  # another one failed before, or who waited was cancelled
             return

@@ -42,7 +42,7 @@ async def test_a_log_that_is_wanted_does_not_wait_for_the_rest_of_a_round() -> N
                 await asyncio.sleep(10)
                 tended.append(log.directory)
                 if len(tended) == 1:
-                    caretaker.look_at(logs[-1])
+                    caretaker.call(logs[-1])
 
         upkeep = Slow(broker.engine.replicas._shelf)
         caretaker = Caretaker(upkeep, broker.clock, lambda: [(log, 0) for log in logs], every_ms=10**9)

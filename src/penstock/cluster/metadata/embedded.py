@@ -86,7 +86,7 @@ class EmbeddedStore:
     ) -> int:
         transaction = make_transaction(expect, put, delete, put_leased, lease)
         # The thread may see a lease that ends meanwhile: its keys' removal then waits behind this transaction.
-        return await self._run(lambda: self._told(self._database.transact(transaction, self._leases)))
+        return await self._run(lambda: self._pass_on(self._database.transact(transaction, self._leases)))
 
     async def grant(self, ttl_s: int) -> int:
         self._check_usable()
@@ -119,7 +119,7 @@ class EmbeddedStore:
     async def _remove(self, lease: int) -> None:
         """Remove the keys bound to a lease that has ended; later, if there is no room for that now."""
         try:
-            await self._run(lambda: self._told(self._database.remove_leased(lease)))
+            await self._run(lambda: self._pass_on(self._database.remove_leased(lease)))
         except PenstockError as error:
             if error.code is Code.STORAGE_FULL:
                 self._loop.call_later(_RETRY_S, self._remove_soon, lease)
@@ -151,7 +151,7 @@ class EmbeddedStore:
 
     # From here on in the store's own thread.
 
-    def _told(self, committed: Committed) -> int:
+    def _pass_on(self, committed: Committed) -> int:
         """Have the loop note the changes before it learns that the work is done, even if nobody waits for it."""
         if committed.changes:
             self._loop.call_soon_threadsafe(self._history.append, committed.changes)

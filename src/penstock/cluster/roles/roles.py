@@ -194,7 +194,7 @@ class Roles:
         for each in topic.with_attached:
             for partition in each.partitions:
                 if partition.log is not None:
-                    self._engine.replicas.caretaker.look_at(partition.log)
+                    self._engine.replicas.caretaker.call(partition.log)
         self._engine.topics.changed()
 
     def new_partition(self, topic: Topic, index: int, state: PartitionState) -> Partition:

@@ -326,9 +326,9 @@ class Shard(Generic[M]):
         duty = self._duties(self, machine) if self._duties is not None else None
         log = self.partition.leading()
         if (replies or duty) and self.partition.high_watermark >= log.end_offset:
-            self._told(machine, replies, duty)
+            self._deliver(machine, replies, duty)
         elif replies or duty:
-            self.partition.when_safe(log.end_offset - 1, lambda _: self._told(machine, replies, duty), patient=True)
+            self.partition.when_safe(log.end_offset - 1, lambda _: self._deliver(machine, replies, duty), patient=True)
         self._set_timer(machine)
         if self._since_snapshot >= max(SNAPSHOT_EVERY, self._kept) and not self._saving.locked():
             self.save_soon()
@@ -344,7 +344,7 @@ class Shard(Generic[M]):
         self.partition.append_own(bytearray(batch))
         self._since_snapshot += len(kept)
 
-    def _told(self, machine: M, replies: Sequence[Reply], duty: Callable[[], None] | None) -> None:
+    def _deliver(self, machine: M, replies: Sequence[Reply], duty: Callable[[], None] | None) -> None:
         if self._machine is not machine or self.partition.led is None:
             return  # it was thrown away, and who waited was told
         for token, answer in replies:

@@ -31,7 +31,7 @@ class _Pattern:
         self._known: frozenset[str] = frozenset()
         self.matched: tuple[str, ...] = ()
 
-    def look_at(self, names: frozenset[str]) -> None:
+    def renew(self, names: frozenset[str]) -> None:
         if names is self._known:
             return
         new = self.expression.matches(names - self._known)
@@ -54,7 +54,7 @@ class TopicPatterns:
         Raises:
             PenstockError: INVALID_REGEX, with RE2's own words, or because it is too much work with so many topics.
         """
-        self._look_at(topics)
+        self._learn(topics)
         self._get(pattern).expression.check_work(len(self._names), self._size_bytes)
 
     def match(self, pattern: str, topics: TopicNames) -> tuple[str, ...]:
@@ -63,12 +63,12 @@ class TopicPatterns:
         Raises:
             PenstockError: INVALID_REGEX.
         """
-        self._look_at(topics)
+        self._learn(topics)
         found = self._get(pattern)
-        found.look_at(self._names)
+        found.renew(self._names)
         return found.matched
 
-    def _look_at(self, topics: TopicNames) -> None:
+    def _learn(self, topics: TopicNames) -> None:
         if topics.revision != self._revision:
             self._names = frozenset(topics.names())
             self._size_bytes = sum(map(len, self._names))

@@ -80,7 +80,7 @@ async def _add(asked: AddPartitions, version: int, caller: Caller, answer: LongA
     try:
         caller.acting.transactions.check(Operation.WRITE, asked.transactional_id)
     except PenstockError as error:
-        return await _results(dict.fromkeys(asked.partitions, _told(error, version, caller)), answer)
+        return await _results(dict.fromkeys(asked.partitions, _code_and_text(error, version, caller)), answer)
     refused = _refused(asked, caller)
     if refused:
         codes = {partition: refused.get(partition, _OPERATION_NOT_ATTEMPTED) for partition in asked.partitions}
@@ -88,8 +88,8 @@ async def _add(asked: AddPartitions, version: int, caller: Caller, answer: LongA
     try:
         results = await caller.acting.transactions.add_partitions(asked)
     except PenstockError as error:
-        return await _results(dict.fromkeys(asked.partitions, _told(error, version, caller)), answer)
-    told = {partition: _told(error, version, caller) for partition, error in results.items()}
+        return await _results(dict.fromkeys(asked.partitions, _code_and_text(error, version, caller)), answer)
+    told = {partition: _code_and_text(error, version, caller) for partition, error in results.items()}
     return await _results(told, answer)
 
 
@@ -106,7 +106,7 @@ def _refused(asked: AddPartitions, caller: Caller) -> dict[TopicPartition, int]:
     return codes
 
 
-def _told(error: PenstockError | None, version: int, caller: Caller) -> tuple[int, str]:
+def _code_and_text(error: PenstockError | None, version: int, caller: Caller) -> tuple[int, str]:
     """Kafka's code, and to a broker the word for it (`broker_words`)."""
     if error is None:
         return errors.NONE, ""

@@ -204,7 +204,7 @@ class Fetch:
         In a full answer nobody has been told anything, so that has all of them.
         """
         wanted, partition, row = looked
-        if partition is not None and row.data is None and row.diverging is None and wanted.told == _told(row):
+        if partition is not None and row.data is None and row.diverging is None and wanted.told == _ends_of(row):
             as_follower = self._request.replica_id >= 0
             if as_follower:
                 end = partition.end_offset
@@ -362,7 +362,7 @@ class Fetch:
     def _answer_now(self) -> None:
         listed = []
         for wanted, _, row in self._looked.values():
-            told = _told(row)
+            told = _ends_of(row)
             if self._is_full or row.data is not None or row.code or row.diverging or wanted.told != told:
                 listed.append(row)
             wanted.told = told if row.code == errors.NONE else None
@@ -390,7 +390,7 @@ class Fetch:
         self._answer.send(parts)
 
 
-def _told(row: Row) -> tuple[int, int, int]:
+def _ends_of(row: Row) -> tuple[int, int, int]:
     return row.high_watermark, row.log_start, row.stable_offset
 
 

@@ -30,7 +30,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
                     {
                         "name": topic.name,
                         "partitions": [
-                            {"partition_index": index, **await _told(write, caller, marker, topic.name, index)}
+                            {"partition_index": index, **await _result(write, caller, marker, topic.name, index)}
                             for index in topic.partition_indexes
                         ],
                     }
@@ -42,7 +42,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
     }
 
 
-async def _told(write: Write, caller: Caller, marker: Message, topic: str, index: int) -> Fields:
+async def _result(write: Write, caller: Caller, marker: Message, topic: str, index: int) -> Fields:
     """What became of it; to a broker with the word for it (`broker_words`)."""
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         return {"error_code": errors.INVALID_REQUEST}  # one of nobody ends nothing, and is a batch no reader expects
