@@ -48,10 +48,12 @@ setup: $(DEV) ## everything: all extras, system packages, Java jars for tests; p
 	@scripts/timed "etcd" scripts/etcd
 	@scripts/timed "helm" scripts/helm
 
-check: $(DEV) ## lint, format, types, import contracts, one sentence on each line of Markdown
+check: $(DEV) ## lint, format, types, import contracts, rules about secrets, one sentence on each line of Markdown
 	@$(BIN)/python scripts/sentences.py
+	@$(BIN)/python scripts/secure_code.py
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check -q .
+	@$(BIN)/bandit -q -c pyproject.toml -r src
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache -q 2>/dev/null || $(BIN)/lint-imports
 
@@ -65,7 +67,7 @@ nightly: setup ## what is long, within three hours: a fifth of all faults, a soa
 	@$(BIN)/python -m tests.runner nightly $(ARGS)
 
 golden: setup ## ask Apache Kafka again what tests have kept of its answers
-	@RECORD=1 $(BIN)/python -m pytest tests/conformance/test_client_security.py
+	@RECORD=1 $(BIN)/python -m pytest tests/conformance/test_client_security.py tests/rights/test_kafka_door.py
 
 bench: setup ## measure beside Apache Kafka; writes bench/results and docs/benchmarks.md
 	@$(BIN)/python -m bench.run $(ARGS)

@@ -111,16 +111,30 @@ PURE = _tests(
 
 _GROUPS = ("tests/conformance/test_groups.py", "tests/conformance/test_offsets_committed.py")
 _TRANSACTIONS = ("tests/conformance/test_transactions.py",)
+_SECURE = tuple(
+    f"tests/conformance/test_{name}.py"
+    for name in ("forged_lines", "http_door", "logins", "secure_clients", "tls_listeners", "tls_scan")
+)
 _CONFORMANCE = (
     _tests("conformance: groups", *_GROUPS, budget_s=100, cores=0.3),
     _tests("conformance: transactions", *_TRANSACTIONS, budget_s=100, cores=0.3),
-    _tests("conformance: all else", "tests/conformance", budget_s=120, cores=0.3, without=[*_GROUPS, *_TRANSACTIONS]),
+    _tests("conformance: TLS and logins", *_SECURE, budget_s=130, cores=0.3),
+    _tests(
+        "conformance: all else",
+        "tests/conformance",
+        budget_s=120,
+        cores=0.3,
+        without=[*_GROUPS, *_TRANSACTIONS, *_SECURE],
+    ),
 )
+_RIGHTS = _tests("rights: every cell", "tests/rights", budget_s=60)
 _OPERATIONS = ("tests/cluster/test_operations.py", "tests/cluster/test_kafka_tools.py", "tests/cluster/test_runbook.py")
+_SECURED = tuple(f"tests/cluster/test_{name}.py" for name in ("security", "certificates", "open_to_closed"))
 _CLUSTER = (
-    _tests("real cluster: kills", *_NOT_SLOW, "tests/cluster", budget_s=100, without=_OPERATIONS),
+    _tests("real cluster: kills", *_NOT_SLOW, "tests/cluster", budget_s=100, without=[*_OPERATIONS, *_SECURED]),
+    _tests("real cluster: users, rules, certificates", *_SECURED, budget_s=200, cores=0.6),
     _tests("real cluster: moves, tools, the runbook", *_OPERATIONS, budget_s=240),
-    _tests("real cluster: fault matrix, a few cells", "tests/matrix", budget_s=240, cores=0.4),
+    _tests("real cluster: fault matrix, a few cells", "tests/matrix", budget_s=280, cores=0.4),
     _tests("real cluster: metrics, rules, dashboards", "tests/monitoring", budget_s=100),
 )
 _PENSTOCK = str(Path(sys.executable).with_name("penstock"))
@@ -161,6 +175,7 @@ QUICK = (_CHECK, *_UNIT, *_PROPERTIES, PURE)
 TEST = (
     *QUICK,
     *_CONFORMANCE,
+    _RIGHTS,
     *_CLUSTER,
     *_SPARK_TESTS,
     _tests("real terminal", "tests/terminal", budget_s=50),
@@ -179,6 +194,7 @@ NIGHTLY = (
         budget_s=2400,
     ),
     _module("hostile peers: all workloads", "tests.hostile", budget_s=600, cores=2),
+    _module("fuzz: what is said before a login", "tests.fuzz.logins", "-max_total_time=240", budget_s=500),
     _module("soak: an hour", "tests.matrix.soak", budget_s=4800),
     _module(
         *("upgrade and back", "tests.cluster.upgrade", "--old", "HEAD~90"),
@@ -192,7 +208,7 @@ NIGHTLY = (
     _tests(
         *("one broker: kills, cuts and seeds", "--timeout", "7200", "tests/chaos", "tests/property"),
         budget_s=3600,
-        environment={"KILLS": "100", "CUTS": "25", "SEEDS": "5000"},
+        environment={"KILLS": "100", "CUTS": "25", "SEEDS": "5000", "EXAMPLES": "1000", "HALF_OPEN": "5000"},
     ),
     _tests(
         "leaders and coordinators die", "--timeout", "7200", "tests/cluster", budget_s=1800, environment={"KILLS": "5"}
@@ -212,6 +228,7 @@ NIGHTLY = (
     ),
     _tests("Spark: a cold start", "-m", "slow", "tests/spark", budget_s=300, environment=_SPARK),
     _tests("Apache Kafka: real clients", "tests/conformance", budget_s=900, environment=_KAFKA),
+    _tests("Apache Kafka: rights", "tests/rights/test_kafka_door.py", budget_s=200, environment=_KAFKA),
     _tests(
         "Apache Kafka: Spark",
         *_NOT_SLOW,

@@ -1,22 +1,27 @@
 """Batch reads: the rows that were written, and those Spark's own connector reads in the same session."""
 
 import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from penstock.cli.authority import Authority, make_authority, now_utc
 from tests.conformance.records import CODECS, CREATE_TIME, LOG_APPEND_TIME, Record, sample
+from tests.peers import penstock
 from tests.peers.broker import Broker
 
 from .publisher import DEADLINE_S, Publisher, value_at
 from .query import Read, read_rows, read_values
 
-NewTopic = Callable[..., str]
+MakeTopic = Callable[..., str]
 Load = Callable[..., DataFrame]
 
 
@@ -63,7 +68,7 @@ def scan(frame: DataFrame) -> Scan:
     return Scan(int(execution.toRdd().getNumPartitions()), int(leaf.metrics().apply("numOutputRows").value()), rows)
 
 
-def test_every_column_of_every_codec(load: Load, publisher: Publisher, new_topic: NewTopic) -> None:
+def test_every_column_of_every_codec(load: Load, publisher: Publisher, new_topic: MakeTopic) -> None:
     """Keys, values and headers that are null, empty, odd, large."""
     topic = new_topic("codecs", partitions=len(CODECS) + 1)
     wanted: list[Read] = []
@@ -85,7 +90,7 @@ def test_every_column_of_every_codec(load: Load, publisher: Publisher, new_topic
     assert load(subscribe=topic).columns == load("kafka", subscribe=topic).columns
 
 
-def test_log_append_time_and_two_topics(load: Load, publisher: Publisher, new_topic: NewTopic) -> None:
+def test_log_append_time_and_two_topics(load: Load, publisher: Publisher, new_topic: MakeTopic) -> None:
     stamped = new_topic("stamped", **{"message.timestamp.type": "LogAppendTime"})
     empty = new_topic("empty", partitions=2)
     before_ms = int(time.time() * 1000)
@@ -103,7 +108,7 @@ def test_log_append_time_and_two_topics(load: Load, publisher: Publisher, new_to
     assert load(subscribePattern="^no-such-topic-ever$").count() == 0
 
 
-def test_offsets(load: Load, read_twice: Callable[..., Any], publisher: Publisher, new_topic: NewTopic) -> None:
+def test_offsets(load: Load, read_twice: Callable[..., Any], publisher: Publisher, new_topic: MakeTopic) -> None:
     topic = new_topic("offsets", partitions=2)
     publisher.fill(topic, 100, partitions=2)
     found = read_twice(
@@ -123,7 +128,7 @@ def test_offsets(load: Load, read_twice: Callable[..., Any], publisher: Publishe
         assert sorted(map(tuple, cut.rows)) == [(number, at) for number in range(2) for at in range(100)]
 
 
-def test_times(load: Load, read_twice: Callable[..., Any], publisher: Publisher, new_topic: NewTopic) -> None:
+def test_times(load: Load, read_twice: Callable[..., Any], publisher: Publisher, new_topic: MakeTopic) -> None:
     topic = new_topic("times", partitions=2)
     start_ms = int(time.time() * 1000) - 3_600_000
     for number in range(2):
@@ -145,7 +150,7 @@ def test_times(load: Load, read_twice: Callable[..., Any], publisher: Publisher,
         load(**late).count()
 
 
-def test_filters_cut_what_is_fetched(load: Load, publisher: Publisher, new_topic: NewTopic) -> None:
+def test_filters_cut_what_is_fetched(load: Load, publisher: Publisher, new_topic: MakeTopic) -> None:
     topic = new_topic("filtered", partitions=3)
     start_ms = int(time.time() * 1000) - 3_600_000
     for number in range(3):
@@ -166,7 +171,7 @@ def test_filters_cut_what_is_fetched(load: Load, publisher: Publisher, new_topic
     assert scan(load(subscribe=topic).where("partition = 1")).fetched == 300  # unless it was asked for
 
 
-def test_transactions(load: Load, publisher: Publisher, new_topic: NewTopic) -> None:
+def test_transactions(load: Load, publisher: Publisher, new_topic: MakeTopic) -> None:
     topic = new_topic("transactions")
     for number, end in enumerate(("commit", "abort", "commit", "abort")):
         with publisher.transaction(end, codec="lz4" if number % 2 else "none") as send:
@@ -192,7 +197,7 @@ def test_transactions(load: Load, publisher: Publisher, new_topic: NewTopic) -> 
     assert read_values(load(subscribe=topic)) == [*kept, b"behind it"]
 
 
-def test_transactions_of_one_producer_cut_anywhere(load: Load, broker: Broker, new_topic: NewTopic) -> None:
+def test_transactions_of_one_producer_cut_anywhere(load: Load, broker: Broker, new_topic: MakeTopic) -> None:
     """A range that begins behind an aborted transaction's records, and sees only how it ended."""
     topic = new_topic("alternating")
     producer = Producer(
@@ -218,7 +223,7 @@ def test_transactions_of_one_producer_cut_anywhere(load: Load, broker: Broker, n
     assert read_values(load(subscribe=topic, **small)) == kept
 
 
-def test_more_than_one_fetch(load: Load, publisher: Publisher, new_topic: NewTopic) -> None:
+def test_more_than_one_fetch(load: Load, publisher: Publisher, new_topic: MakeTopic) -> None:
     """Sums in place of rows; small fetches cut the answers within batches."""
     topic = new_topic("many", partitions=2)
     publisher.fill(topic, 15_000, partitions=2, codec="snappy")
@@ -246,3 +251,80 @@ def test_more_than_one_fetch(load: Load, publisher: Publisher, new_topic: NewTop
 def test_mistakes_are_told(load: Load, options: dict[str, str], told: str) -> None:
     with pytest.raises(Exception, match=told):
         load(**options).count()
+
+
+_SECRET = "swordfish-4711"  # noqa: S105 - nobody else's
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Options for a listener with TLS and SCRAM, whose user's password is in a file."""
+    now = now_utc()
+    make_authority(tmp_path / "tls", now, 1, replace=False)
+    Authority.load(tmp_path / "tls", now).issue("broker", ("127.0.0.1",), now, 1, replace=False)
+    password = tmp_path / "admin.password"
+    password.touch(0o600)
+    password.write_text(f"{_SECRET}\n")
+    tls = f"{{certificate: {tmp_path}/tls/broker.pem, key: {tmp_path}/tls/broker.key}}"
+    listener = f'{{name: secured, protocol: kafka, address: "127.0.0.1:0", auth: scram, tls: {tls}}}'
+    settings = f"security: {{admin_password_file: {password}}}\nlisteners:\n- {listener}\n"
+    broker = penstock.start(tmp_path / "broker", settings=settings)
+    try:
+        ready = (tmp_path / "broker" / "penstock.stdout").read_text()
+        (address,) = re.findall(r"\bsecured=(\S+)", ready)
+        login = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "admin", "sasl.password": _SECRET}
+        where = {"bootstrap.servers": address, "security.protocol": "SASL_SSL"}
+        admin = AdminClient({**where, **login, "ssl.ca.location": f"{tmp_path}/tls/ca.pem"})
+        for made in admin.create_topics([NewTopic("safe", 2), NewTopic("copied", 1)]).values():
+            made.result(DEADLINE_S)
+        yield {
+            "kafka.bootstrap.servers": address,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.sasl.mechanism": "SCRAM-SHA-512",
+            "kafka.sasl.username": "admin",
+            "kafka.sasl.password.file": str(password),
+            "kafka.ssl.ca.location": str(tmp_path / "tls" / "ca.pem"),
+        }
+        assert _SECRET not in (tmp_path / "broker" / "penstock.log").read_text()
+    finally:
+        broker.stop()
+
+
+def test_a_login_under_tls_shows_its_password_nowhere(
+    spark: SparkSession, secured: dict[str, str], tmp_path: Path
+) -> None:
+    rows = spark.range(20).selectExpr("CAST(id AS STRING) AS value")
+    rows.write.format("penstock").options(**secured, topic="safe", delivery="exactly-once").option(
+        "transactional.id", "once"
+    ).mode("append").save()
+    read = spark.read.format("penstock").options(**secured, subscribe="safe").load()
+    assert sorted(map(int, filter(None, read_values(read)))) == list(range(20))
+    plans = [read._jdf.queryExecution().toString()]
+
+    stream = spark.readStream.format("penstock").options(**secured, subscribe="safe", startingOffsets="earliest").load()
+    query = (
+        stream.select("value")
+        .writeStream.format("penstock")
+        .options(**secured, topic="copied", checkpointLocation=str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    plans += [
+        query._jsq.explainInternal(True) or "",
+        json.dumps([dict(each) for each in map(_plain, query.recentProgress)]),
+    ]
+    copied = spark.read.format("penstock").options(**secured, subscribe="copied").load()
+    assert copied.count() == 20
+    for file in (tmp_path / "checkpoint").rglob("*"):
+        plans.append(file.read_bytes().decode(errors="replace") if file.is_file() else "")
+    assert _SECRET not in "".join(plans)
+
+    wrong = {**secured, "kafka.sasl.username": "mallory"}
+    with pytest.raises(Exception, match="user 'mallory' at") as refused:
+        spark.read.format("penstock").options(**wrong, subscribe="safe").load().count()
+    assert _SECRET not in str(refused.value)
+
+
+def _plain(progress: Any) -> Any:
+    return json.loads(progress.json)

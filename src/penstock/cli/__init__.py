@@ -16,7 +16,7 @@ contexts.py    named servers in ~/.penstock/config.yaml
 output.py      tables, JSON, YAML, progress
 topics.py      questions about topics that several commands ask
 moment.py      times as people write them
-wire.py        Kafka requests that librdkafka lacks
+wire.py        Kafka requests that librdkafka lacks; verbs.py  those that Kafka has not
 watch.py       what is shown again and again
 consent.py     asking before something is lost
 
@@ -27,7 +27,10 @@ consume.py     records out; position.py and record_range.py choose them, record_
 group.py       groups; groups.py asks, group_offsets.py plans, group_table.py prints
 txn.py         transactions; transactions.py asks and ends them
 user.py        users and their passwords
+role.py        roles
+apikey.py      API keys
 acl.py         rules; acl_words.py reads the flags, acl_rules.py asks and changes
+security.py    what mode closed would refuse, and the sealing key
 cluster.py     clusters. Commands: cluster_status.py, cluster_brokers.py, cluster_moves.py, cluster_restart.py.
                cluster_view.py and cluster_load.py ask, cluster_health.py judges, cluster_plan.py and
                cluster_execution.py carry out with the requests of cluster_changes.py, cluster_progress.py shows how

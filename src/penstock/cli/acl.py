@@ -1,6 +1,7 @@
 """`penstock acl`: rules about who may do what, which are Kafka's ACLs."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -15,18 +16,19 @@ from penstock.cli.acl_words import (
     rule_options,
     who_options,
 )
+from penstock.cli.apikey import KeyId
 from penstock.cli.connection import Server, server_options
 from penstock.cli.consent import confirm, yes_option
 from penstock.cli.failure import FAILED, USAGE, CommandError
 from penstock.cli.output import count_of, note, output_option, print_table, show, show_list
-from penstock.engine.access import Operation, Subject
-from penstock.security.rules import ANY_HOST, ANYBODY, Rule
+from penstock.cli.verbs import NotPenstock, Verbs, fields_of, rule_of
+from penstock.engine.access import ANONYMOUS, Operation, Resource, Subject
+from penstock.security.rules import ANY_HOST, ANYBODY, Rule, plain_host
 from penstock.security.ruleset import Ruleset
 
 _COLUMNS = ("principal", "effect", "operation", "kind", "pattern", "name", "host")
 _NOT_TOLD = (
-    "by the rules alone: Kafka's API tells nothing of super users, roles, what API keys narrow, or security.mode; with "
-    "modes open and watch everything is allowed"
+    "by the rules alone: this server tells nothing of super users, roles, what API keys narrow, or its security.mode"
 )
 
 
@@ -123,17 +125,22 @@ def remove(words: Words, everything: bool, if_exists: bool, yes: bool, output: s
 @command.command(
     "explain",
     short_help="Say which rule decides.",
-    help="""Say whether the rules allow a user an operation, and which one of them decides. It is worked out here, from
-    all rules, as a broker does. Kafka's API tells nothing of super users, roles and API keys, or of security.mode.""",
+    help="""Say whether a user may do something, and what decides: a rule, one of a role the user has, that it is a
+    super user, or that no rule allows it. A broker works it out of what is in force there. --by-certificate is about
+    who comes with a certificate of the name, --key about what an API key leaves of its user's rights. Exit code 0 says
+    that there is an answer, whatever it is.""",
     epilog="""\b
 Examples:
   penstock acl explain --user billing --operation write --topic orders
-  penstock acl explain --user report --operation read --group report-1 --host 10.0.0.7""",
+  penstock acl explain --user report --operation read --group report-1 --host 10.0.0.7
+  penstock acl explain --user report --operation read --topic orders --key pk_0123456789abcdef""",
 )
 @who_options
 @click.option("--operation", metavar="OPERATION", type=Operations(), required=True, help="What shall be done.")
 @resource_options
 @click.option("--host", metavar="ADDRESS", default="", help="Where it comes from; else rules for any host count alone.")
+@click.option("--by-certificate", is_flag=True, help="It comes by a certificate; else as users do.")
+@click.option("--key", metavar="KEY", type=KeyId(), help="It comes by this API key, as the list of keys shows it.")
 @output_option
 @server_options
 def explain(
@@ -145,6 +152,8 @@ def explain(
     ids: tuple[str, ...],
     cluster: bool,
     host: str,
+    by_certificate: bool,
+    key: str | None,
     output: str,
     server: Server,
 ) -> None:
@@ -152,33 +161,86 @@ def explain(
     resources = read_resources(topics, groups, ids, cluster)
     if len(asked) != 1 or len(operation) != 1 or len(resources) != 1:
         raise CommandError("say one user, one --operation, and one topic, group, id or --cluster", code=USAGE)
+    if by_certificate and key is not None:
+        raise CommandError("say --by-certificate or --key, not both", code=USAGE)
     (principal,), (wanted,), (resource,) = asked, operation, resources
     check_operation(wanted, resource.kind)
-    rules = _fetch(server)
-    found = Ruleset(1, rules).explain(Subject(principal, host), wanted, resource)
+    by = "certificate" if by_certificate else None
+    try:
+        with Verbs(server) as verbs:
+            told = verbs.ask(
+                f"what {principal} may do cannot be explained",
+                "rule.explain",
+                principal=principal,
+                operation=wanted.value,
+                kind=resource.kind.value,
+                name=resource.name,
+                host=host,
+                by=by,
+                key=key,
+            )
+    except NotPenstock:
+        if by or key:
+            raise
+        told = _explain_here(server, principal, wanted, resource, host)
+    rule = rule_of(told["rule"]) if told["rule"] else None
     row = {
         "principal": principal,
         "operation": wanted.replace("_", "-"),
         "kind": resource.kind.value,
         "name": resource.name,
         "host": host or None,
-        "allowed": found.allowed,
-        "why": found.why,
-        "rule": _rows([found.rule])[0] if found.rule else None,
+        "allowed": told["allowed"],
+        "why": _why(told["why"], rule),
+        "rule": _rows([rule])[0] if rule else None,
+        "roles": told.get("roles"),
+        "mode": told.get("mode"),
     }
 
     def lines() -> None:
-        may = "may" if found.allowed else "may not"
-        click.echo(f"{principal} {may} {row['operation']} {resource.kind} {resource.name!r}: {found.why}")
-        if found.rule:
-            also = f" (which includes {row['operation']})" if found.rule.operation is not wanted else ""
-            click.echo(f"  {found.rule}{also}")
+        may = "may" if row["allowed"] else "may not"
+        click.echo(f"{principal} {may} {row['operation']} {resource.kind} {resource.name!r}: {row['why']}")
+        if rule:
+            also = f" (which includes {row['operation']})" if rule.operation is not wanted else ""
+            click.echo(f"  {rule}{also}")
 
     show(row, output, lines)
-    elsewhere = Words((principal, ANYBODY), resources=(resource,)).choose(rules, covering=True)
-    if not host and (count := sum(rule.host != ANY_HOST for rule in elsewhere)):
-        note(f"{count_of(count, 'rule')} for single hosts {'is' if count == 1 else 'are'} not counted; --host does")
-    note(_NOT_TOLD)
+    _add_notes(told, principal, host, by_certificate=by_certificate)
+
+
+def _explain_here(
+    server: Server, principal: str, operation: Operation, resource: Resource, host: str
+) -> dict[str, Any]:
+    """Of the rules that Kafka's API tells."""
+    rules = _fetch(server)
+    found = Ruleset(1, rules).explain(Subject(principal, host), operation, resource)
+    about = Words((principal, ANYBODY), resources=(resource,)).choose(rules, covering=True)
+    return {
+        "allowed": found.allowed,
+        "why": found.why,
+        "rule": fields_of(found.rule) if found.rule else None,
+        "of_other_hosts": sum(plain_host(rule.host) not in (ANY_HOST, plain_host(host)) for rule in about),
+    }
+
+
+def _why(why: str, rule: Rule | None) -> str:
+    if rule is not None and rule.principal.startswith("Role:"):
+        return f"{why} of role {rule.principal.removeprefix('Role:')}"
+    return "no rule allows it, and what no rule allows is refused" if why == "allowed by no rule" else why
+
+
+def _add_notes(told: dict[str, Any], principal: str, host: str, *, by_certificate: bool) -> None:
+    """What a person may not have thought of."""
+    if count := told["of_other_hosts"]:
+        way_out = "" if host else "; --host counts them"
+        note(f"{count_of(count, 'rule')} for single hosts {'is' if count == 1 else 'are'} not counted{way_out}")
+    if "mode" not in told:
+        note(_NOT_TOLD)
+        return
+    if not told["is_user"] and not by_certificate and principal not in (ANYBODY, ANONYMOUS.principal):
+        note(f"there is no user {principal.removeprefix('User:')!r}: only a certificate can be of that name")
+    if told["mode"] != "closed":
+        note(f"security.mode is {told['mode']} now, so everything is allowed but to change users and rules")
 
 
 def _fetch(server: Server) -> list[Rule]:

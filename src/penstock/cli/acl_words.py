@@ -4,7 +4,7 @@ Flags of one sort are alternatives: two users, two topics and two operations are
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final, TypeVar
 
@@ -144,6 +144,18 @@ def rule_options(command: F) -> F:
     import functools
 
     @who_options
+    @right_options
+    @functools.wraps(command)
+    def with_words(*args: Any, users: Sequence[str], principals: Sequence[str], words: Words, **kwargs: Any) -> Any:
+        return command(*args, words=replace(words, principals=read_principals(users, principals)), **kwargs)
+
+    return with_words  # type: ignore[return-value]  # the wrapper takes what click hands it
+
+
+def right_options(command: F) -> F:
+    """The same without whom it is about."""
+    import functools
+
     @click.option("--allow", metavar="OPERATION,...", type=Operations(), multiple=True, help="What is allowed.")
     @click.option("--deny", metavar="OPERATION,...", type=Operations(), multiple=True, help="What is denied.")
     @resource_options
@@ -152,8 +164,6 @@ def rule_options(command: F) -> F:
     @functools.wraps(command)
     def with_words(
         *args: Any,
-        users: Sequence[str],
-        principals: Sequence[str],
         allow: Sequence[tuple[Operation, ...]],
         deny: Sequence[tuple[Operation, ...]],
         is_prefix: bool,
@@ -165,7 +175,7 @@ def rule_options(command: F) -> F:
         **kwargs: Any,
     ) -> Any:
         words = Words(
-            read_principals(users, principals),
+            (),
             tuple(hosts),
             tuple(operation for each in allow for operation in each),
             tuple(operation for each in deny for operation in each),

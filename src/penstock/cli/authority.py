@@ -21,6 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from penstock import obstacles
 from penstock.cli.failure import USAGE, CommandError
 from penstock.cli.new_files import write_new
+from penstock.protocols.internal.broker_certificate import BROKER_URI
 
 CA: Final = "ca"
 _EARLIER: Final = timedelta(hours=1)
@@ -66,10 +67,15 @@ class Authority:
             raise CommandError(f"{told}; make another one with 'penstock tls init'", code=USAGE)
         return cls(directory, certificate, key)
 
-    def issue(self, name: str, hosts: tuple[str, ...], now: datetime, days: int, *, replace: bool) -> Made:
+    def issue(
+        self, name: str, hosts: tuple[str, ...], now: datetime, days: int, *, replace: bool, is_broker: bool = False
+    ) -> Made:
         """Sign a server's certificate for these hosts, or a client's if there are none.
 
-        A server's is good for a client too: brokers show one another the certificate that they show clients.
+        A server's is good for a client too: brokers call one another.
+
+        Args:
+            is_broker: whether other brokers are to take who shows it for one of theirs.
         """
         _check_name(name)
         ends = now + timedelta(days=days)
@@ -94,6 +100,8 @@ class Authority:
         )
         if hosts:
             names = [_general_name(host) for host in dict.fromkeys(hosts)]
+            if is_broker:
+                names.append(x509.UniformResourceIdentifier(BROKER_URI))
             built = built.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return _write(self.directory, name, built.sign(self.key, hashes.SHA256()), key, replace=replace)
 

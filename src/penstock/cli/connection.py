@@ -18,6 +18,7 @@ import click
 from penstock.cli import login
 from penstock.cli.contexts import DEFAULT_SERVER, Contexts, complete_context
 from penstock.cli.failure import UNREACHABLE, USAGE, CommandError
+from penstock.client.credentials import PASSWORD_FILE, PROTOCOL, USERNAME, overlay
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -134,15 +135,17 @@ class Server:
         return CommandError(f"{self.address}: {_STORE_AWAY}") if self._is_store_away() else self.unreachable()
 
     def no_login(self) -> CommandError:
+        import os
+
         return CommandError(
             f"the server at {self.address} (from {self.origin}) answers nobody who does not log in: "
-            f"-X {login.PROTOCOL}=SASL_PLAINTEXT -X sasl.mechanism=SCRAM-SHA-256 -X {login.USERNAME}=NAME "
-            f"-X {login.PASSWORD_FILE}=FILE; 'penstock context add' keeps them"
+            f"-X {PROTOCOL}=SASL_PLAINTEXT -X sasl.mechanism=SCRAM-SHA-256 -X {USERNAME}=NAME "
+            f"-X {PASSWORD_FILE}=FILE; 'penstock context add' keeps them{login.tell_api_key(os.environ)}"
         )
 
     def wants_login(self) -> bool:
         """Whether it tells us its versions and hangs up at the first question, as Kafka's brokers do then."""
-        if self.properties.get(login.PROTOCOL, "PLAINTEXT").strip().upper() != "PLAINTEXT":
+        if self.properties.get(PROTOCOL, "PLAINTEXT").strip().upper() != "PLAINTEXT":
             return False
         from penstock.client.connection import Connection
         from penstock.client.errors import ClientError, Unreachable
@@ -202,7 +205,7 @@ class Server:
 
     def _log_in(self, place: tuple[str, int], timeout_s: float) -> None:
         """Raise at once where the server does not let us in; whatever else there is, librdkafka meets it as well."""
-        if not self.properties.get(login.PROTOCOL, "").strip().upper().startswith("SASL"):
+        if not self.properties.get(PROTOCOL, "").strip().upper().startswith("SASL"):
             return
         from penstock.client.connection import Connection
         from penstock.client.errors import ClientError, Unreachable
@@ -306,7 +309,7 @@ def server_of(
     login.refuse_secrets(given)
     origin = "--server"
     if properties_file is not None:
-        given = login.overlay(login.read_properties_file(properties_file), given)
+        given = overlay(login.read_properties_file(properties_file), given)
         named = given.pop("bootstrap.servers", None)
         if address is None and named is not None:
             address, origin = named, properties_file
@@ -354,7 +357,7 @@ def find_server(
     if named is None:
         return Server(DEFAULT_SERVER, "the default", given, timeout_s)
     context = contexts.get(named)
-    return Server(*(found or (context.server, f"context {named}")), login.overlay(context.properties, given), timeout_s)
+    return Server(*(found or (context.server, f"context {named}")), overlay(context.properties, given), timeout_s)
 
 
 def read_properties(words: Sequence[str]) -> dict[str, str]:

@@ -1,13 +1,16 @@
 """`penstock context`: name the servers you work with, and choose one."""
 
 import os
+from pathlib import Path
 
 import click
 
 from penstock.cli import login
 from penstock.cli.connection import read_properties
-from penstock.cli.contexts import Context, Contexts, complete_context
+from penstock.cli.contexts import Contexts, complete_context
 from penstock.cli.output import note, output_option, print_table, show_list
+from penstock.client.contexts import Context
+from penstock.client.credentials import anchored
 
 
 @click.group("context", help="Name the servers you work with, and choose one of them.")
@@ -55,10 +58,8 @@ def list_contexts(output: str) -> None:
 def add(name: str, server: str, properties: tuple[str, ...]) -> None:
     given = read_properties(properties)
     login.refuse_secrets(given)
-    if login.PASSWORD_FILE in given:
-        given[login.PASSWORD_FILE] = os.path.abspath(given[login.PASSWORD_FILE])  # used from other directories
     contexts = Contexts.load(os.environ)
-    contexts.by_name[name] = Context(server, given)
+    contexts.by_name[name] = Context(server, anchored(given, Path.cwd()))
     contexts.current = contexts.current or name
     contexts.save()
     note(f"context {name} is {server}, in {contexts.path}")
@@ -78,7 +79,8 @@ def use(name: str) -> None:
 @click.argument("name", shell_complete=complete_context)
 def remove(name: str) -> None:
     contexts = Contexts.load(os.environ)
-    contexts.get(name)
+    if name not in contexts.by_name:
+        contexts.get(name)  # which says so
     del contexts.by_name[name]
     if contexts.current == name:
         contexts.current = None

@@ -1,12 +1,7 @@
-"""Named servers in `~/.penstock/config.yaml`: an address and client properties each, and which one is current.
+"""The file of contexts (`client.contexts` has its form), as commands load, change and save it.
 
-The file may hold passwords, so it is written for its owner alone, and whole or not at all.
-
-    current: staging
-    contexts:
-      staging:
-        server: broker-1:9092,broker-2:9092
-        properties: {security.protocol: SSL}
+It holds no secrets, but names the files that do. It is for its owner alone all the same, and written whole or not at
+all.
 """
 
 import os
@@ -17,14 +12,10 @@ from pathlib import Path
 import click
 
 from penstock.cli.failure import USAGE, CommandError
+from penstock.client.contexts import Context, choose, load_contexts, path_of
+from penstock.client.errors import ClientError
 
 DEFAULT_SERVER = "127.0.0.1:9092"
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    server: str
-    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -36,22 +27,18 @@ class Contexts:
     @classmethod
     def load(cls, env: Mapping[str, str]) -> "Contexts":
         """Read the file; none is as good as an empty one. Raises `CommandError` naming what is wrong in it."""
-        path = Path(env.get("HOME") or Path.home()) / ".penstock" / "config.yaml"
+        path = path_of(env)
         try:
-            text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return cls(path)
-        except (OSError, UnicodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise CommandError(f"cannot read {path}: {reason}", code=USAGE) from None
-        return cls(path, *_parse(text, path))
+            return cls(path, *load_contexts(path))
+        except ClientError as error:
+            raise CommandError(str(error), code=USAGE) from None
 
     def get(self, name: str) -> Context:
-        context = self.by_name.get(name)
-        if context is None:
-            known = f"known: {', '.join(sorted(self.by_name))}" if self.by_name else "there is none yet"
-            raise CommandError(f"context {name!r} is unknown; {known}. Add it with 'penstock context add'", code=USAGE)
-        return context
+        """One that may be used. Raises `CommandError` where it is not there, or holds a secret."""
+        try:
+            return choose(name, self.by_name, self.path)
+        except ClientError as error:
+            raise CommandError(str(error), code=USAGE) from None
 
     def save(self) -> None:
         import tempfile
@@ -85,23 +72,3 @@ def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str
         return [name for name in sorted(Contexts.load(os.environ).by_name) if name.startswith(incomplete)]
     except CommandError:  # a completion has nobody to tell
         return []
-
-
-def _parse(text: str, path: Path) -> tuple[str | None, dict[str, Context]]:
-    import yaml
-
-    try:
-        read = yaml.load(text, yaml.BaseLoader) or {}  # noqa: S506 - makes strings only: 0123 stays a password
-    except yaml.YAMLError as error:  # whose text may quote a password
-        line = error.problem_mark.line + 1 if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark else 1
-        raise CommandError(f"{path}, line {line}: this is no YAML", code=USAGE) from None
-    if not isinstance(read, dict) or set(read) - {"current", "contexts"}:
-        raise CommandError(f"{path}: expected the keys current and contexts", code=USAGE)
-    by_name = {}
-    listed = read.get("contexts") or {}
-    for name, given in listed.items() if isinstance(listed, dict) else [("contexts", listed)]:
-        properties = given.get("properties") or {} if isinstance(given, dict) else None
-        if not isinstance(given, dict) or not isinstance(given.get("server"), str) or not isinstance(properties, dict):
-            raise CommandError(f"{path}: context {name!r} has no server; expected server: HOST:PORT", code=USAGE)
-        by_name[str(name)] = Context(given["server"], {str(key): str(value) for key, value in properties.items()})
-    return read.get("current") or None, by_name

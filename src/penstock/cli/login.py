@@ -1,8 +1,11 @@
 """Who a command says it is: a client's properties about security, from the command line, a file, a context.
 
-A password is never a word of the command line, which everybody on the machine can read. It is in a file that
-`sasl.password.file` names, in $PENSTOCK_PASSWORD, in a context or in a properties file. A layer that names a user or a
-password replaces both of the layers below, or one user's password would be tried for another.
+A password is never a word of the command line, which everybody on the machine can read, nor in a context, which is
+copied from machine to machine. It is in a file that `sasl.password.file` names, in $PENSTOCK_PASSWORD, or in a
+properties file. A layer that names a user or a password replaces both of the layers below, or one user's password would
+be tried for another.
+
+Commands speak to Kafka listeners, and those take no API keys: $PENSTOCK_API_KEY is no login there, and errors say so.
 
 What is said in the Java client's words (`sasl.jaas.config`, PEM stores) becomes librdkafka's.
 """
@@ -13,25 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.cli.failure import USAGE, CommandError
+from penstock.client import credentials
+from penstock.client.credentials import JAAS, PASSWORD, PASSWORD_FILE, PASSWORDS, PROTOCOL, SECRETS, USERNAME
 
 if TYPE_CHECKING:
     from penstock.client.errors import ClientError
     from penstock.client.security import Security
 
-PASSWORD: Final = "PENSTOCK_PASSWORD"  # noqa: S105 - a variable's name
-PASSWORD_FILE: Final = "sasl.password.file"  # noqa: S105 - a property's name
-USERNAME: Final = "sasl.username"
-JAAS: Final = "sasl.jaas.config"
-PROTOCOL: Final = "security.protocol"
+API_KEY: Final = "PENSTOCK_API_KEY"
 ANONYMOUS: Final = "User:ANONYMOUS"
 _HOW: Final = f"-X {PASSWORD_FILE}=FILE or ${PASSWORD}"
-_PASSWORDS: Final = frozenset({"sasl.password", PASSWORD_FILE, JAAS})
-_SECRETS: Final = frozenset(
-    {
-        *("sasl.password", JAAS, "sasl.oauthbearer.client.secret", "sasl.oauthbearer.config"),
-        *("ssl.key.password", "ssl.key.pem", "ssl.keystore.password", "ssl.keystore.key"),
-    }
-)
 _OURS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _OF_A_FILE: Final = ("security.protocol", "sasl.", "ssl.", "enable.ssl.", "bootstrap.servers", "client.id")
 _PEM_NAMES: Final = {
@@ -45,21 +39,19 @@ _PEM_NAMES: Final = {
 
 def refuse_secrets(properties: Mapping[str, str]) -> None:
     """Of words of the command line. Raises `CommandError`, which does not say the secret either."""
-    for name in sorted(_SECRETS & set(properties)):
-        way_out = _HOW if name in _PASSWORDS else "--command-config FILE, or the file of contexts"
+    for name in sorted(SECRETS & set(properties)):
+        way_out = _HOW if name in PASSWORDS else "--command-config FILE"
         raise CommandError(
             f"-X {name}=... shows a secret to everybody who can list this machine's processes; it comes by {way_out}",
             code=USAGE,
         )
 
 
-def overlay(lower: Mapping[str, str], upper: Mapping[str, str]) -> dict[str, str]:
-    """Both, with the upper one's values; and none of the lower one's credentials where the upper one has its own."""
-    own = {USERNAME, *_PASSWORDS} & set(upper)
-    dropped = _PASSWORDS if own == {USERNAME} else _PASSWORDS - own if own else frozenset()
-    if JAAS in own:
-        dropped = dropped | {USERNAME}
-    return {name: value for name, value in lower.items() if name not in dropped} | dict(upper)
+def tell_api_key(env: Mapping[str, str]) -> str:
+    """What is to be said of an API key where a login is missing; nothing if there is none."""
+    if not env.get(API_KEY):
+        return ""
+    return f". ${API_KEY} is set, and is no login for a Kafka listener: API keys are for HTTP (Authorization: Bearer)"
 
 
 def read_properties_file(path: str) -> dict[str, str]:
@@ -155,20 +147,17 @@ def _find_password(path: str | None, env: Mapping[str, str], user: str | None) -
         return read_password_file(path)
     if password := env.get(PASSWORD):
         return password
-    raise CommandError(f"user {user!r} has no password here: it comes by {_HOW}", code=USAGE)
+    raise CommandError(f"user {user!r} has no password here: it comes by {_HOW}{tell_api_key(env)}", code=USAGE)
 
 
 def read_password_file(path: str) -> str:
-    """A password in one line, in a file that is its owner's alone. Raises `CommandError`."""
-    from penstock.errors import StartupError
-    from penstock.security.secret_files import read_secret_file
+    """As `credentials` does. Raises `CommandError`."""
+    from penstock.client.errors import ClientError
 
     try:
-        return read_secret_file(path).reveal().decode()
-    except StartupError as error:
+        return credentials.read_password_file(path)
+    except ClientError as error:
         raise CommandError(str(error), code=USAGE) from None
-    except UnicodeDecodeError:
-        raise CommandError(f"{path}: a password is text in UTF-8", code=USAGE) from None
 
 
 def principal(properties: Mapping[str, str]) -> str:

@@ -27,7 +27,7 @@ from penstock.server import config_loading
 from penstock.server.config import Config, standard_address
 from penstock.server.config_layers import Given, read_assignments
 from penstock.server.config_table import SETTINGS, SHORT_PREFIX, TOPIC_PREFIX
-from penstock.server.doors.table import KINDS
+from penstock.server.doors.table import KINDS, Opens
 
 if TYPE_CHECKING:
     from penstock.server.broker import Broker
@@ -67,8 +67,9 @@ def _format_settings() -> str:
 
 def _listener_options(command: Callable[..., int]) -> Callable[..., int]:
     for name, kind in reversed(KINDS.items()):
-        text = f"{kind.deed} (default: {standard_address(name)})."
-        command = click.option(f"--{name}", metavar="HOST:PORT", help=text)(command)
+        default = "off" if kind.opens is Opens.ON_REQUEST else standard_address(name)
+        place = "[HOST:]PORT" if kind.may_lack_host else "HOST:PORT"
+        command = click.option(f"--{name}", metavar=place, help=f"{kind.deed} (default: {default}).")(command)
     return command
 
 
@@ -86,7 +87,7 @@ def _listener_options(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--cluster", metavar="STORE", help="Join a cluster: etcd://H:P,H:P or 'embedded' (default: on its own).")
 @click.option("--cluster-secret-file", metavar="FILE", help="The secret that all brokers of the cluster share.")
 @click.option("--rack", metavar="NAME", help="The rack or zone this broker is in.")
-@click.option("--insecure", is_flag=True, help="Allow listeners beyond loopback, open to anyone.")
+@click.option("--insecure", is_flag=True, help="Allow listeners beyond loopback without TLS and logins.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error (default: info).")
 @click.option("--log-format", metavar="FORM", help="text or json (default: text).")
 @click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
@@ -132,6 +133,7 @@ async def _serve(make_broker: "Callable[[], Broker]", config: Config, stats: Sta
         if not start.done():
             start.cancel()  # recovery can be long; the log it leaves is as good as before
             await asyncio.wait({start})
+        _show_first_admin(broker)  # whatever has become of the start: it is made once
         if not start.cancelled():
             start.result()
     except StartupError as error:
@@ -245,12 +247,17 @@ def _say(error: StartupError) -> None:
     print(f"penstock: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
 
 
-def _announce(broker: "Broker", config: Config) -> None:
-    words = broker.ready_words
+def _show_first_admin(broker: "Broker") -> None:
     if (password := broker.first_admin_password) is not None:
         shown = password.reveal().decode()
         print(f"user admin was made, with the password {shown} which is not shown again", file=sys.stderr, flush=True)
         broker.first_admin_password = None
+
+
+def _announce(broker: "Broker", config: Config) -> None:
+    words = broker.ready_words
+    if config.exposed:
+        print(_format_insecure(config), file=sys.stderr, flush=True)
     lines = [" ".join(["ready", *(f"{name}={word}" for name, word in words.items())])]
     if sys.stdout.isatty():
         lines.append(_format_welcome(words["kafka"], words.get("http"), config))
@@ -258,6 +265,14 @@ def _announce(broker: "Broker", config: Config) -> None:
         print("\n".join(lines), flush=True)
     except OSError:
         logs.get_logger("serve").warning("nobody reads standard output")
+
+
+def _format_insecure(config: Config) -> str:
+    listed = ", ".join(f"{each.name} at {each.address}" for each in config.exposed)
+    return (
+        f"*** INSECURE ***  Other machines can reach, without TLS or without a login: {listed}.\n"
+        "*** INSECURE ***  Nobody knows who reads and writes there, or on the way. How to close it: docs/security.md"
+    )
 
 
 def _format_welcome(kafka: str, http: str | None, config: Config) -> str:

@@ -81,12 +81,15 @@ def init(directory: Path, days: int, force: bool, output: str) -> None:
     short_help="Make a certificate that the authority has signed.",
     help="""Make a certificate that the authority in DIR has signed: DIR/NAME.pem, and its key DIR/NAME.key.
 
-    With --host it is a server's, for each host that clients write to reach it; brokers can show it to each other too.
+    With --host it is a server's, for each host that clients write to reach it.
+    With --broker it is also what brokers of a cluster show one another: it names penstock:broker, which opens their
+    listener to who has it. Have another authority sign those than the one for clients.
     With --client it is a client's. Its subject is CN=NAME, by which rules of access can name who shows it.""",
     epilog="""\b
 Examples:
   penstock tls issue tls broker-1 --host broker-1.example.com --host 10.0.0.5
-  penstock tls issue tls alice --client --days 90""",
+  penstock tls issue tls alice --client --days 90
+  penstock tls issue cluster-tls broker-1 --broker --host broker-1.example.com""",
 )
 @directory_argument
 @click.argument("name")
@@ -99,6 +102,7 @@ Examples:
     help="A name or an address of the server; may be repeated.",
 )
 @click.option("--client", is_flag=True, help="A client's certificate instead of a server's.")
+@click.option("--broker", is_flag=True, help="For brokers of a cluster among themselves; needs --host.")
 @click.option(
     "--days",
     metavar="N",
@@ -110,8 +114,12 @@ Examples:
 @force_option
 @output_option
 def issue(
-    directory: Path, name: str, hosts: tuple[str, ...], client: bool, days: int, force: bool, output: str
+    directory: Path, name: str, hosts: tuple[str, ...], client: bool, broker: bool, days: int, force: bool, output: str
 ) -> None:
+    if broker and not hosts:
+        raise CommandError(
+            "--broker needs --host, once for each name or address by which other brokers reach this one", code=USAGE
+        )
     if client == bool(hosts):
         raise CommandError(
             "say what the certificate is for: either --host, once for each name or address of a server, or --client",
@@ -120,7 +128,8 @@ def issue(
     from penstock.cli.authority import Authority, now_utc
 
     now = now_utc()
-    _show_made(Authority.load(directory, now).issue(name, hosts, now, days, replace=force), output)
+    authority = Authority.load(directory, now)
+    _show_made(authority.issue(name, hosts, now, days, replace=force, is_broker=broker), output)
 
 
 @command.command(

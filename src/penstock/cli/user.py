@@ -1,7 +1,8 @@
-"""`penstock user`: users and their passwords, by Kafka's SCRAM credentials.
+"""`penstock user`: users, their passwords, and what they can come by instead.
 
-A password is salted here, and does not go over the network. A user gets keys for both mechanisms, so that clients may
-take either. librdkafka has these requests, and corrupts its memory when the server refuses them (2.16).
+A password goes over the network as Kafka's SCRAM credentials: it is salted here. A user gets keys for both mechanisms,
+so that clients may take either. librdkafka has these requests, and corrupts its memory when the server refuses them
+(2.16). Users themselves are Penstock's own (`verbs`); of another server Kafka's API tells those with a password.
 """
 
 import sys
@@ -14,14 +15,13 @@ from penstock.cli import wire
 from penstock.cli.connection import Refused, Server, server_of_words, server_options
 from penstock.cli.consent import confirm, yes_option
 from penstock.cli.failure import FAILED, USAGE, CommandError
-from penstock.cli.output import output_option, print_table, show, show_list
+from penstock.cli.output import count_of, note, output_option, print_table, show, show_list
+from penstock.cli.verbs import NotPenstock, Verbs
 
 ITERATIONS: Final = 10_000
 _SALT_BYTES: Final = 16
 _MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """By Kafka's numbers."""
-_STAYS: Final = "its rules stay, whatever roles or API keys it has, and connections that are open"
-
 Fields = dict[str, Any]
 Known = Mapping[str, Mapping[str, int]]
 """By user and mechanism, how often the password is hashed."""
@@ -36,7 +36,7 @@ class UserName(click.ParamType[str]):
         from click.shell_completion import CompletionItem
 
         try:
-            found = fetch_users(server_of_words(ctx.params))
+            found = fetch_names(server_of_words(ctx.params))
         except Exception:  # noqa: BLE001 - a completion has nobody to tell
             return []
         return [CompletionItem(name) for name in found if name.startswith(incomplete)]
@@ -57,31 +57,53 @@ def command() -> None:
 
 @command.command(
     "create",
-    short_help="Create a user with a password.",
-    help="""Create a user with a password for SCRAM-SHA-256 and SCRAM-SHA-512, which PLAIN takes as well. It may do
-    nothing until 'penstock acl add' says what. A password is never a word of the command line.""",
+    short_help="Create a user.",
+    help="""Create a user with a password for SCRAM-SHA-256 and SCRAM-SHA-512, which PLAIN takes as well. A password
+    is never a word of the command line. --no-password makes a user who comes by API keys ('penstock apikey create'),
+    --certificate one who may come by a certificate that names it. The user may do nothing until --role, 'penstock
+    role grant' or 'penstock acl add' says what.""",
     epilog="""\b
 Examples:
   penstock user create alice
-  penstock user create billing --password-file billing.password
+  penstock user create billing --password-file billing.password --role producer:orders-
+  penstock user create robot --no-password --role consumer
+  penstock user create CN=robot,O=Acme --certificate
   pwgen 32 1 | penstock user create billing --password-file -""",
 )
 @click.argument("name", metavar="NAME")
 @password_option
+@click.option("--no-password", is_flag=True, help="Nobody can log in as it by a password.")
+@click.option("--certificate", is_flag=True, help="It comes by a certificate of this name, and has no password.")
+@click.option("--role", "roles", metavar="ROLE", multiple=True, help="A role it has; may be repeated.")
 @output_option
 @server_options
-def create(name: str, password_file: str | None, output: str, server: Server) -> None:
-    if name in fetch_users(server):
-        raise CommandError(f"user {name!r} exists already; 'penstock user passwd {name}' sets another password")
-    _set_password(server, name, _read_password(name, password_file))
+def create(
+    name: str,
+    password_file: str | None,
+    no_password: bool,
+    certificate: bool,
+    roles: tuple[str, ...],
+    output: str,
+    server: Server,
+) -> None:
+    if (no_password or certificate) and password_file is not None:
+        raise CommandError("a user with --no-password or --certificate has no --password-file", code=USAGE)
+    password = None if no_password or certificate else _read_password(name, password_file)
+    _make(server, name, roles, certificate=certificate, of_kafka=password is not None and not roles)
+    if password is not None:
+        try:
+            _set_password(server, name, password)
+        except CommandError as error:
+            note(f"user {name} may be there without a password; 'penstock user passwd {name}' sets one")
+            raise error from None
     show({"user": name, "status": "created"}, output, lambda: click.echo(f"created user {name}"))
 
 
 @command.command(
     "passwd",
     short_help="Set a user's password.",
-    help="""Set another password of a user, for both mechanisms. Whoever is logged in by the old one stays until the
-    connection ends.""",
+    help="""Set another password of a user, for both mechanisms. Connections that logged in by the old one are closed
+    within a second; API keys and certificates of the user stay good.""",
     epilog="""\b
 Examples:
   penstock user passwd alice
@@ -92,7 +114,7 @@ Examples:
 @output_option
 @server_options
 def passwd(name: str, password_file: str | None, output: str, server: Server) -> None:
-    known = fetch_users(server)
+    known = fetch_names(server)
     if name not in known:
         raise _unknown(name, known)
     _set_password(server, name, _read_password(name, password_file))
@@ -101,7 +123,9 @@ def passwd(name: str, password_file: str | None, output: str, server: Server) ->
 
 @command.command(
     "list",
-    help="List the users that have a password, with the mechanisms it is for. Kafka's API tells of no others.",
+    short_help="List users.",
+    help="""List all users: by what mechanisms each can log in with a password, whether it may come by a certificate,
+    how many API keys it has, and its roles. Rules about users are shown by 'penstock acl list'.""",
     epilog="""\b
 Examples:
   penstock user list
@@ -110,26 +134,31 @@ Examples:
 @output_option
 @server_options
 def list_users(output: str, server: Server) -> None:
-    known = fetch_users(server)
-    rows = [
-        {"user": name, "mechanisms": sorted(kept), "iterations": min(kept.values(), default=None)}
-        for name, kept in known.items()
-    ]
+    rows = _fetch_rows(server)
 
     def table() -> None:
-        cells = [(name, ", ".join(sorted(kept)), min(kept.values(), default=None)) for name, kept in known.items()]
-        print_table(cells, ["user", "mechanisms", "iterations"])
+        cells = [
+            (
+                row["user"],
+                ", ".join(row["mechanisms"]) or None,
+                row["iterations"],
+                "yes" if row.get("certificate") else None,
+                row.get("api_keys"),
+                ", ".join(row.get("roles", ())) or None,
+            )
+            for row in rows
+        ]
+        print_table(cells, ["user", "mechanisms", "iterations", "certificate", "keys", "roles"])
 
     show_list(rows, output, "users", table, way_out="'penstock user create NAME' makes one")
 
 
 @command.command(
     "delete",
-    short_help="Take users their passwords.",
-    help="""Delete the passwords of users, by which nobody can log in any more. Kafka's API deletes no more than that:
-    rules about a user stay, and whatever roles and API keys it has. A user of the same name that is made later has
-    them, and a connection that is open stays open. So remove the rules as well ('penstock acl remove --user NAME'),
-    which takes effect at once. Asks first; without a terminal it needs --yes.""",
+    short_help="Delete users.",
+    help="""Delete users with their passwords, API keys and roles. Connections that they logged in by are closed within
+    a second. Rules about a user stay, as in Kafka, and would be those of the next user of the name: remove them with
+    'penstock acl remove --user NAME'. Asks first; without a terminal it needs --yes.""",
     epilog="""\b
 Examples:
   penstock user delete alice
@@ -141,24 +170,85 @@ Examples:
 @output_option
 @server_options
 def delete(names: tuple[str, ...], if_exists: bool, yes: bool, output: str, server: Server) -> int | None:
-    known = fetch_users(server)
+    known = fetch_names(server)
     wanted = list(dict.fromkeys(names))
     if not if_exists and (missing := [name for name in wanted if name not in known]):
         raise _unknown(missing[0], known)
     found = [name for name in wanted if name in known]
     if found and not yes and not confirm(f"Delete user {', '.join(found)}?", "nothing was deleted"):
         return FAILED
-    numbers = {word: number for number, word in _MECHANISMS.items()}
-    gone = [{"name": name, "mechanism": numbers[each]} for name in found for each in known[name]]
-    _alter(server, "deleted", deletions=gone)
-    rows = [{"user": name, "status": "deleted" if name in known else "missing"} for name in wanted]
+    gone = _delete(server, found) if found else {}
+    rows = [{"user": name, "status": "deleted", **gone[name]} if name in gone else _missing(name) for name in wanted]
 
     def lines() -> None:
         for row in rows:
-            click.echo(f"deleted user {row['user']}; {_STAYS}" if row["user"] in known else f"no user {row['user']}")
+            click.echo(_tell_gone(row) if row["status"] == "deleted" else f"no user {row['user']}")
 
     show(rows, output, lines)
     return None
+
+
+def fetch_names(server: Server) -> list[str]:
+    """All users, as far as the server tells of them. Raises `CommandError`."""
+    return [row["user"] for row in _fetch_rows(server)]
+
+
+def _fetch_rows(server: Server) -> list[Fields]:
+    try:
+        with Verbs(server) as verbs:
+            return list(verbs.rows("the users cannot be listed", "user.list", by="user"))
+    except NotPenstock:
+        return [
+            {"user": name, "mechanisms": sorted(kept), "iterations": min(kept.values(), default=None)}
+            for name, kept in fetch_users(server).items()
+        ]
+
+
+def _make(server: Server, name: str, roles: Sequence[str], *, certificate: bool, of_kafka: bool) -> None:
+    """A user without a password yet.
+
+    Args:
+        of_kafka: whether a server of Kafka's can have such a one; there it is made by its password.
+    """
+    way_out = f"user {name!r} exists already; 'penstock user passwd {name}' sets another password"
+    try:
+        with Verbs(server) as verbs:
+            told = f"user {name!r} cannot be created"
+            verbs.ask(told, "user.create", user=name, roles=list(roles), certificate=certificate)
+    except NotPenstock:
+        if not of_kafka:
+            raise
+        if name in fetch_users(server):
+            raise CommandError(way_out) from None
+    except Refused as error:
+        raise CommandError(way_out) if error.name == "DUPLICATE_RESOURCE" else error from None
+
+
+def _delete(server: Server, names: Sequence[str]) -> dict[str, Fields]:
+    """What went with each, and what is left; of a server of Kafka's only passwords can go."""
+    try:
+        with Verbs(server) as verbs:
+            return {name: verbs.ask(f"user {name!r} cannot be deleted", "user.delete", user=name) for name in names}
+    except NotPenstock:
+        known = fetch_users(server)
+        numbers = {word: number for number, word in _MECHANISMS.items()}
+        gone = [{"name": name, "mechanism": numbers[each]} for name in names for each in known.get(name, ())]
+        _alter(server, "deleted", deletions=gone)
+        return {name: {} for name in names}
+
+
+def _missing(name: str) -> Fields:
+    return {"user": name, "status": "missing"}
+
+
+def _tell_gone(row: Fields) -> str:
+    told = f"deleted user {row['user']}"
+    if row.get("api_keys"):
+        told += f" with {count_of(row['api_keys'], 'API key')}"
+    if row.get("rules") != 0:
+        some = f"{count_of(row['rules'], 'rule')} about it" if "rules" in row else "rules about it"
+        told += f"; {some} stay: 'penstock acl remove --user {row['user']}' removes them"
+    return told
 
 
 def fetch_users(server: Server) -> Known:
@@ -216,9 +306,9 @@ def _read_password(name: str, path: str | None) -> str:
     return said
 
 
-def _unknown(name: str, known: Known) -> CommandError:
+def _unknown(name: str, known: Sequence[str]) -> CommandError:
     import difflib
 
     close = difflib.get_close_matches(name, known, n=1)
     hint = f", did you mean {close[0]}?" if close else ""
-    return CommandError(f"no user {name!r} with a password{hint} ('penstock user list' shows them all)")
+    return CommandError(f"no user {name!r}{hint} ('penstock user list' shows them all)")

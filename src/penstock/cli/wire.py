@@ -22,7 +22,7 @@ from penstock.client.settings import Address, Settings
 if TYPE_CHECKING:
     from penstock.protocols.kafka_wire.messages import Message
 
-__all__ = ["GROUP", "TRANSACTION", "Address", "Cluster", "check", "error_name", "is_plaintext"]
+__all__ = ["GROUP", "TRANSACTION", "Address", "Cluster", "check", "error_name", "is_denied", "is_plaintext"]
 
 _RETRIABLE: Final = frozenset({14, 15, 16, 51})  # a coordinator that loads or moves, a transaction about to end
 _RETRY_S: Final = 0.1
@@ -140,6 +140,11 @@ class Cluster:
 def is_plaintext(server: Server) -> bool:
     """Without TLS; whether somebody logs in is another question."""
     return server.properties.get("security.protocol", "plaintext").lower() in ("plaintext", "sasl_plaintext")
+
+
+def is_denied(code: int) -> bool:
+    """Whether the error says that somebody may not do that."""
+    return code != 0 and error_name(code).endswith("_AUTHORIZATION_FAILED")
 
 
 def check(code: int, what: str, text: str | None = None) -> None:

@@ -123,14 +123,18 @@ class Open:
 class Access:
     """The rules in force on one broker.
 
+    Args:
+        denials: how often something was refused, by operation and kind of thing.
+
     Attributes:
         policy: replaced as a whole when the rules change.
     """
 
-    __slots__ = ("policy",)
+    __slots__ = ("_denials", "policy")
 
-    def __init__(self, policy: Policy | None = None) -> None:
+    def __init__(self, policy: Policy | None = None, denials: dict[tuple[str, str], int] | None = None) -> None:
         self.policy: Policy = policy or Open()
+        self._denials = {} if denials is None else denials
 
     def decide(self, subject: Subject, operation: Operation, resource: Resource) -> bool:
         return subject is BROKERS or self.policy.decide(subject, operation, resource)
@@ -138,7 +142,13 @@ class Access:
     def check(self, subject: Subject, operation: Operation, resource: Resource) -> None:
         """Raises `NotAuthorised` if the subject may not."""
         if not self.decide(subject, operation, resource):
-            raise NotAuthorised(subject, operation, resource)
+            raise self.refuse(subject, operation, resource)
+
+    def refuse(self, subject: Subject, operation: Operation, resource: Resource) -> NotAuthorised:
+        """What to tell a subject that may not; it is counted."""
+        counted = operation.value, resource.kind.value
+        self._denials[counted] = self._denials.get(counted, 0) + 1
+        return NotAuthorised(subject, operation, resource)
 
     def decide_any(self, subject: Subject, operation: Operation, kind: Kind) -> bool:
         return subject is BROKERS or self.policy.decide_any(subject, operation, kind)

@@ -77,7 +77,7 @@ class Engine:
         self.topic_defaults = tidy_settings(settings.defaults)
         self.default_partitions = settings.default_partitions
         self.stats = stats
-        self.access = Access()
+        self.access = Access(denials=stats.denials)
         """Who may do what."""
         self.topics = Topics()
         self.producer_ids = ProducerIds(store)

@@ -17,6 +17,7 @@ buffer.py      the memory that framings receive into: one reused buffer per conn
 frames.py      the framing of protocols with a length in front
 lines.py       the framing of protocols of lines, with payloads of a known size in between
 room.py        memory that all connections share: for large requests, and for answers that cannot leave
+strangers.py   those who have not said who they are: few of one host, not too many of all
 limits.py      what a connection, and all of them together, may cost
 deadlines.py   what a peer has to do in time
 heartbeat.py   a sign of life when nothing was sent for a while

@@ -79,7 +79,7 @@ class ReceiveBuffer:
         if size > _KEPT_BYTES or (size > GROWN_BYTES and self._room is not None and self._room.is_crowded):
             self._take(GROWN_BYTES)
             self._give()
-        elif self._full >= 2 and len(self._buffer) < GROWN_BYTES:
+        elif self._full >= 2 and len(self._buffer) < GROWN_BYTES <= self._limit:
             self._take(GROWN_BYTES)
             self._full = 0
         self._start = self._end = 0

@@ -35,6 +35,7 @@ log_ = get_logger("tls")
 
 LOOK_S: Final = 5.0
 """How often files and the ends of certificates are looked at."""
+_ENDED_PER_S: Final = 1 / 60
 _KNOWN: Final = 4096  # peers' certificates that are not parsed again at each look
 
 
@@ -121,23 +122,6 @@ class Certificates:
     def client_context(self) -> ssl.SSLContext:
         return self._loaded.client_context
 
-    def following_context(self) -> ssl.SSLContext:
-        """For a server that takes one context for good, as uvicorn does: each handshake goes on with the newest one.
-
-        Whether clients are asked for certificates, and what is agreed on by ALPN, stays as it is now. Nobody looks at
-        the certificates of who is connected; `refuse` is for the server to ask.
-        """
-        followed = _server_context(self._settings.shown, self._settings)
-
-        def follow(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-            newest = self.server_context
-            connection.context = newest
-            if newest.sni_callback is not None:
-                newest.sni_callback(connection, name or "", newest)
-
-        followed.sni_callback = follow
-        return followed
-
     @property
     def ends_ms(self) -> Mapping[str, int]:
         """When what is in each file ends, by path."""
@@ -148,8 +132,11 @@ class Certificates:
             issuer, serial, begins_ms, ends_ms = _facts(certificate)
         except ValueError as error:
             return f"its certificate cannot be read: {error}"
-        if not begins_ms <= self._clock.now_ms() <= ends_ms:
-            return f"its certificate, serial number {serial:x}, is not of this time"
+        now_ms = self._clock.now_ms()
+        if now_ms > ends_ms:
+            return f"its certificate, serial number {serial:x}, has ended at {_tell_time(ends_ms)}"
+        if now_ms < begins_ms:
+            return f"its certificate, serial number {serial:x}, is not good before {_tell_time(begins_ms)}"
         if (issuer, serial) in self._loaded.revoked:
             return f"its certificate, serial number {serial:x}, is revoked"
         return None
@@ -183,6 +170,14 @@ class Certificates:
         is_changed = await asyncio.to_thread(_stamp, self._settings.paths) != self._stamp
         if not is_changed or not await self.reload():
             self._tell()
+        self._tell_ends()
+
+    def _tell_ends(self) -> None:
+        now_ms = self._clock.now_ms()
+        for path, end_ms in self.ends_ms.items():
+            if end_ms < now_ms:
+                told = f"this certificate has ended at {_tell_time(end_ms)}, and others refuse it: renew it"
+                log_.limited(path, per_second=_ENDED_PER_S).error(told, file=path)
 
     async def keep_looking(self) -> None:
         """Look every few seconds, until cancelled."""
@@ -202,7 +197,7 @@ def load(settings: TlsSettings, now_ms: int) -> Loaded:
     authorities: list[Certificate] = []
     if settings.authority is not None:
         authorities = _parse(settings.authority, "certificate authority")
-        ends_ms[settings.authority] = _ends_ms(authorities[0])
+        ends_ms[settings.authority] = min(map(_ends_ms, authorities))
     revoked = _load_revoked(settings.revoked, authorities, now_ms) if settings.revoked is not None else frozenset()
     server_context = _server_context(settings.shown, settings)
     if settings.by_name:
@@ -349,7 +344,10 @@ def _facts(certificate: bytes) -> tuple[bytes, int, int, int]:
     """Issuer, serial number, when it begins and when it ends. Raises `ValueError`."""
     from cryptography import x509
 
-    parsed = x509.load_der_x509_certificate(certificate)
+    try:
+        parsed = x509.load_der_x509_certificate(certificate)
+    except x509.InvalidVersion as error:  # which is no ValueError
+        raise ValueError(str(error)) from None
     return parsed.issuer.public_bytes(), parsed.serial_number, _begins_ms(parsed), _ends_ms(parsed)
 
 
@@ -359,6 +357,10 @@ def _begins_ms(certificate: "Certificate") -> int:
 
 def _ends_ms(certificate: "Certificate") -> int:
     return _ms(certificate.not_valid_after_utc)
+
+
+def _tell_time(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _ms(time: datetime) -> int:

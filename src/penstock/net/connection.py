@@ -19,6 +19,7 @@ from penstock.net.heartbeat import Heartbeat
 from penstock.net.limits import Limits
 from penstock.net.room import Holders, Room
 from penstock.net.session import Answer, Part, PeerError, PushError, Session
+from penstock.net.strangers import Strangers, Turn, host_of
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import Stats
 from penstock.ports.clock import Clock
@@ -48,6 +49,7 @@ class Connection:
         "_held_bytes",
         "_is_telling",
         "_limits",
+        "_most_unsent",
         "_noted_bytes",
         "_paused",
         "_pushed_bytes",
@@ -55,6 +57,7 @@ class Connection:
         "_session",
         "_stats",
         "_transport",
+        "_waits_for_place",
         "_wants_room",
         "_writable",
         "_written_bytes",
@@ -71,8 +74,10 @@ class Connection:
         self._answers: deque[Answer] = deque()
         self._paused = False
         self._busy = False
+        self._most_unsent = self._limits.unsent_bytes
         self._resume_bytes = self._limits.unsent_bytes  # unsent, with which a pause may end
         self._wants_room = 0
+        self._waits_for_place = False  # among strangers
         self._held_bytes = 0
         self._noted_bytes = 0
         self._written_bytes = 0  # since all of it had left
@@ -120,8 +125,39 @@ class Connection:
         return self._clock.monotonic()
 
     def limit_frames(self, largest: int | None) -> None:
-        """Take no frame above `largest` from now on; None for what the listener allows."""
-        self._buffer.limit(self._limits.frame_bytes if largest is None else largest)
+        """Take no frame above `largest` until the peer has said who it is, which None tells: a stranger gets less of
+        everything, and may have to wait or to go.
+        """
+        limits, strangers = self._limits, self._connections.strangers
+        if largest is None:
+            self._buffer.limit(limits.frame_bytes)
+            self._most_unsent = self._resume_bytes = limits.unsent_bytes
+            strangers.leave(self, self._clock.monotonic())
+            return
+        self._buffer.limit(largest)
+        self._most_unsent = self._resume_bytes = min(limits.stranger_unsent_bytes, limits.unsent_bytes)
+        turn = strangers.come(self, host_of(self.peer), self._clock.monotonic())
+        if turn is Turn.NEVER:
+            self._stats.connections_refused += 1
+            self._connections.soon(lambda: self.turn_away(f"{limits.strangers} peers have not said who they are"))
+        elif turn is Turn.LATER:
+            self._waits_for_place = True
+            self._pause()
+            self._connections.soon(self._rest)
+
+    def _rest(self) -> None:
+        """Once more: a loop may begin to read after it has told of the connection."""
+        if self._waits_for_place and self._transport is not None:
+            self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        """There is a place among strangers."""
+        self._waits_for_place = False
+        self._resume_if_room()
+
+    def turn_away(self, reason: str) -> None:
+        log_.limited("stranger").warning("closing connection", peer=self.peer, reason=reason)
+        self.abort()
 
     def connected(self, transport: Transport) -> None:
         self._transport = transport
@@ -190,7 +226,7 @@ class Connection:
         does not read one gets no other.
         """
         self._busy = True
-        self._resume_bytes = min(_NOTED_BYTES, self._limits.unsent_bytes)
+        self._resume_bytes = min(_NOTED_BYTES, self._most_unsent)
 
     def free(self) -> None:
         self._busy = False
@@ -212,7 +248,7 @@ class Connection:
 
     def _note_held(self, transport: Transport) -> None:
         """Say how much memory answers take here: those held back, and those the peer does not read."""
-        if self._held_bytes > self._limits.unsent_bytes:
+        if self._held_bytes > self._most_unsent:
             self._pause()
         self._noted_bytes = self._held_bytes + min(self._written_bytes, transport.unsent)
         self._connections.holders.holds(self, self._noted_bytes)
@@ -239,7 +275,7 @@ class Connection:
             self._written_bytes = 0
         if self._held_bytes or self._noted_bytes or self._written_bytes > _NOTED_BYTES:
             self._note_held(transport)
-        if unsent > self._limits.unsent_bytes:
+        if unsent > self._most_unsent:
             self._pause()
         elif self._paused:
             self._resume_if_room()
@@ -329,14 +365,14 @@ class Connection:
 
     def _resume_if_room(self) -> None:
         transport = self._transport
-        if transport is None or not self._paused or self._busy or self._wants_room:
+        if transport is None or not self._paused or self._busy or self._wants_room or self._waits_for_place:
             return
-        if transport.unsent > self._resume_bytes or self._held_bytes > self._limits.unsent_bytes:
+        if transport.unsent > self._resume_bytes or self._held_bytes > self._most_unsent:
             return
         if len(self._answers) > self._limits.in_flight // 2:
             return
         self._paused = False
-        self._resume_bytes = self._limits.unsent_bytes
+        self._resume_bytes = self._most_unsent
         self._connections.soon(self._continue)
 
     def _continue(self) -> None:
@@ -399,9 +435,15 @@ class Connection:
         return not self._tell(draining)
 
     @property
+    def owes(self) -> bool:
+        """Whether the peer has asked for something that is not answered yet."""
+        return bool(self._answers)
+
+    @property
     def is_done(self) -> bool:
         """Whether all requests are answered, those that wait here too, and everything has left."""
-        return not self._answers and self.unsent == 0 and (not self._paused or self._wants_room > 0)
+        is_read = not self._paused or self._wants_room > 0 or self._waits_for_place
+        return not self._answers and self.unsent == 0 and is_read
 
     def close(self) -> None:
         if self._transport is not None:
@@ -409,6 +451,7 @@ class Connection:
 
     def disconnected(self) -> None:
         self._connections.leave(self)
+        self._connections.strangers.leave(self, self._clock.monotonic())
         self._transport = None
         self._session_over()
         self._answers.clear()  # each of them has this connection, and somebody may have one of them for long
@@ -458,10 +501,12 @@ class Connections:
         self.ordered = ordered
         self.room = Room(limits.receive_bytes)
         self.holders: Holders[Connection] = Holders(limits.answer_bytes, self._holds_most)
+        self.strangers = Strangers(limits.strangers, limits.strangers_of_host, limits.crowded_s)
         self._open: set[Connection] = set()
         self._most = limits.connections
         if beside is not None:
             self.room, self.holders, self._open = beside.room, beside.holders, beside._open
+            self.strangers = beside.strangers
 
     def accept(self) -> Connection:
         return Connection(self)
@@ -493,6 +538,7 @@ class Connections:
 
     def sweep(self) -> None:
         now = self.clock.monotonic()
+        self.strangers.sweep(now)
         for connection in list(self._open):
             connection.sweep(now)
 

@@ -27,3 +27,8 @@ class Limits:
     """Of a peer that owes nothing and waits for nothing; see `Connection.expect_within` for other rules."""
     shrink_s: float = 5.0
     connections: int = 10_000
+    strangers: int = 1000
+    """Peers that have not said yet who they are, on listeners that ask."""
+    strangers_of_host: int = 10
+    """The same of one host that is not this one; the others wait."""
+    stranger_unsent_bytes: int = 64 * 1024

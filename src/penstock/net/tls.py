@@ -1,8 +1,10 @@
 """TLS contexts from PEM files: 1.2 and 1.3, ciphers that authenticate what they hide, certificates on both sides."""
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from penstock import obstacles
@@ -10,6 +12,22 @@ from penstock.errors import WrongSettings
 
 _CIPHERS_OF_1_2: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"  # those of 1.3 are all right
 _OPTIONS: Final = ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+_NOT_TAKEN: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "SSLV3_ALERT_BAD_CERTIFICATE": "it is no good",
+        "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it has ended",
+        "SSLV3_ALERT_CERTIFICATE_REVOKED": "it is revoked",
+        "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it is no good",
+        "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "it is not for this use",
+        "TLSV1_ALERT_UNKNOWN_CA": "it is of an authority that is not trusted there",
+        "TLSV13_ALERT_CERTIFICATE_REQUIRED": "none was shown",
+    }
+)
+"""What a peer says of the certificate that it was shown (RFC 8446 §6.2)."""
+
+
+class CertificateRefused(OSError):
+    """We do not take the certificate that a peer has shown, although its authority is one that we trust."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +109,18 @@ def reason_of(error: ssl.SSLError) -> str:
     """OpenSSL's own words, or ours."""
     reason: str | None = getattr(error, "reason", None)  # which only OpenSSL sets
     return reason.lower().replace("_", " ") if reason else str(error)
+
+
+def tell(error: OSError) -> str:
+    """Why a connection ends, for logs: whose certificate is at fault, if one is."""
+    if not isinstance(error, ssl.SSLError):
+        return str(error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not taken: {error.verify_message or reason_of(error)}"
+    return tell_not_taken(error) or reason_of(error)
+
+
+def tell_not_taken(error: OSError) -> str | None:
+    """That the peer does not take our certificate, and why; None if it says something else."""
+    told = _NOT_TAKEN.get(getattr(error, "reason", None) or "")
+    return f"it does not take the certificate that this side has shown: {told}" if told is not None else None

@@ -11,7 +11,8 @@ from typing import Final
 
 from penstock.net.cipher import LARGE_PIECE_BYTES, SMALL_PIECE_BYTES, Cipher
 from penstock.net.handshakes import Handshakes
-from penstock.net.tls_stream import LANDING_BYTES, TlsStream, tell
+from penstock.net.tls import CertificateRefused, tell
+from penstock.net.tls_stream import LANDING_BYTES, TlsStream
 from penstock.observe.logs import get_logger
 from penstock.ports.network import Receiver, TlsIdentity, Transport
 
@@ -118,7 +119,7 @@ class TlsListener:
         if certificate is not None:
             refusal = self._identity.refuse(certificate)
             if refusal is not None:
-                raise ConnectionRefusedError(refusal)
+                raise CertificateRefused(refusal)
         self._handshakes.end(stream)
         return self._accept()
 

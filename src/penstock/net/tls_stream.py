@@ -10,7 +10,7 @@ import ssl
 from typing import Final, Protocol, cast
 
 from penstock.net.cipher import HANDSHAKE, Cipher
-from penstock.net.tls import reason_of
+from penstock.net.tls import CertificateRefused, tell
 from penstock.net.transport import TcpTransport, peer_of, prepare
 from penstock.observe.logs import get_logger
 from penstock.ports.network import Receiver, Transport
@@ -34,7 +34,7 @@ class Side(Protocol):
         ...
 
     def receive(self, stream: "TlsStream", cipher: Cipher) -> Receiver:
-        """The handshake is over. Raises `ConnectionRefusedError` for a peer that is not welcome."""
+        """The handshake is over. Raises `CertificateRefused` for a peer that is not welcome."""
         ...
 
     def ready(self, stream: "TlsStream", transport: Transport) -> None: ...
@@ -44,6 +44,14 @@ class Side(Protocol):
         ...
 
     def lost(self, stream: "TlsStream") -> None: ...
+
+
+class ToldReceiver(Receiver, Protocol):
+    """One that wants to know why TLS ends its connection."""
+
+    def ending(self, error: OSError) -> None:
+        """Called before `disconnected`."""
+        ...
 
 
 class TlsStream(asyncio.BufferedProtocol):
@@ -164,7 +172,7 @@ class TlsStream(asyncio.BufferedProtocol):
             return
         try:
             self._receiver = self._side.receive(self, cipher)
-        except ConnectionRefusedError as error:
+        except CertificateRefused as error:
             self._fail(error)
             return
         self._transport = TcpTransport(self._tcp, self._receiver, self)
@@ -202,6 +210,9 @@ class TlsStream(asyncio.BufferedProtocol):
         self._is_over = True
         if self._transport is not None:
             log_.limited("cipher").warning("closing connection", peer=self.peer, reason=tell(error))
+            ending = getattr(self._receiver, "ending", None)  # see ToldReceiver
+            if ending is not None:
+                ending(error)
             self._transport.abort()
             return
         if self._tcp is not None:
@@ -217,7 +228,7 @@ class TlsStream(asyncio.BufferedProtocol):
             if self._tcp is not None:
                 self._tcp.abort()
         else:
-            self._fail(ConnectionAbortedError(reason))
+            self._fail(CertificateRefused(reason))
 
     # --- for the transport
 
@@ -280,8 +291,3 @@ class TlsStream(asyncio.BufferedProtocol):
             self._side.failed(self, error)
         self.cipher = None
         self._left = b""
-
-
-def tell(error: OSError) -> str:
-    """Why a connection ends, for logs."""
-    return reason_of(error) if isinstance(error, ssl.SSLError) else str(error)

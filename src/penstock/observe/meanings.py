@@ -104,6 +104,32 @@ COUNTERS: tuple[Meaning, ...] = (
     ),
 )
 
+
+class Counted(NamedTuple):
+    """A field of `Stats` that counts by labels, all of them from fixed lists."""
+
+    field: str
+    name: str
+    help: str
+    labels: tuple[str, ...]
+
+
+LABELLED_COUNTERS: tuple[Counted, ...] = (
+    Counted(
+        "logins",
+        "security_logins",
+        "Logins of clients by mechanism and outcome. Over HTTP each request is one. Too early: it came sooner after "
+        "failures than guessing is allowed to, and was not looked at.",
+        ("mechanism", "outcome"),
+    ),
+    Counted(
+        "denials",
+        "security_denials",
+        "Requests, or parts of them, that the rules refused, by what was to be done and to which kind of thing.",
+        ("operation", "kind"),
+    ),
+)
+
 HISTOGRAMS: tuple[Meaning, ...] = (
     Meaning(
         "append_latency",
@@ -231,6 +257,31 @@ GROUP_GAUGES: tuple[Meaning, ...] = (
     ),
 )
 
+SECURITY_GAUGES: tuple[Meaning, ...] = (
+    Meaning(
+        "insecure",
+        "insecure",
+        "1 when a listener reaches beyond this machine without TLS and logins, as --insecure allows.",
+    ),
+    Meaning(
+        "security_mode",
+        "security_mode",
+        "1 for the mode in force: rules decide in closed, are counted in watch, and play no part in open.",
+        "mode",
+    ),
+    Meaning(
+        "watch_refusals",
+        "security_watch_refusals",
+        "What mode watch has let pass and closed would refuse, since the start or since the list was cleared.",
+    ),
+    Meaning(
+        "rules_age_s",
+        "security_rules_age_seconds",
+        "Time since the metadata store last said that users and rules in force are the newest; some seconds are "
+        "normal, and after an hour nobody can log in. 0 where nobody is asked.",
+    ),
+)
+
 # What `Broker.gauges` may report; a name that is not here appears as penstock_broker_<name>.
 BROKER_GAUGES: tuple[Meaning, ...] = (
     Meaning("topics", "broker_topics", "Topics this broker knows; in a cluster, all topics."),
@@ -260,6 +311,7 @@ BROKER_GAUGES: tuple[Meaning, ...] = (
         "Time until what is in a file of certificates in use ends; below zero when it has ended.",
         "file",
     ),
+    *SECURITY_GAUGES,
     *REPLICATION_GAUGES,
     *CLUSTER_GAUGES,
     *GROUP_GAUGES,

@@ -20,7 +20,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from penstock import __version__
-from penstock.observe.meanings import BROKER_GAUGES, COUNTERS, HISTOGRAMS, STAT_GAUGES, Meaning
+from penstock.observe.meanings import BROKER_GAUGES, COUNTERS, HISTOGRAMS, LABELLED_COUNTERS, STAT_GAUGES, Meaning
 from penstock.observe.stats import Histogram, Stats
 
 _BROKER_GAUGES: Mapping[str, Meaning] = {meaning.field: meaning for meaning in BROKER_GAUGES}
@@ -66,6 +66,11 @@ class _BrokerCollector(Collector):
             yield CounterMetricFamily(
                 "penstock_" + meaning.name, meaning.help, value=float(getattr(self._stats, meaning.field))
             )
+        for counted in LABELLED_COUNTERS:
+            each = CounterMetricFamily("penstock_" + counted.name, counted.help, labels=counted.labels)
+            for labels, count in sorted(getattr(self._stats, counted.field).items()):
+                each.add_metric(labels, count)
+            yield each
         for meaning in STAT_GAUGES:
             yield GaugeMetricFamily(
                 "penstock_" + meaning.name, meaning.help, value=float(getattr(self._stats, meaning.field))

@@ -2,6 +2,8 @@
 
 from bisect import bisect_left
 
+LOGIN_MECHANISMS = ("password", "scram", "api key", "certificate")
+SUCCEEDED, FAILED, TOO_EARLY = LOGIN_OUTCOMES = ("succeeded", "failed", "too early")
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -57,11 +59,13 @@ class Stats:
         "copied_bytes",
         "corrupt_blocks",
         "cut_bytes",
+        "denials",
         "fetched_bytes",
         "gc_pause",
         "isr_changes",
         "leaderships_lost",
         "leaderships_taken",
+        "logins",
         "loop_stall",
         "loop_stall_max_s",
         "malformed_copies",
@@ -83,6 +87,8 @@ class Stats:
 
     def __init__(self) -> None:
         self.requests: dict[tuple[str, str], RequestStats] = {}  # (protocol, request kind), both from fixed lists
+        self.logins = {(way, outcome): 0 for way in LOGIN_MECHANISMS for outcome in LOGIN_OUTCOMES}
+        self.denials = {("describe", "cluster"): 0}  # (operation, kind of thing), of the engine's two lists
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections_open = 0

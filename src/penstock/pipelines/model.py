@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+CONTEXT: Final = "context"
+"""Among client properties: which context of the driver's they go over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +139,8 @@ class Spec:
     """A whole pipeline.
 
     Attributes:
-        server: brokers for topics that name no other, `host:port,...`.
-        client: Kafka client properties without the prefix `kafka.`, as `security.protocol`.
+        server: brokers for topics that name no other, `host:port,...`; empty where a context says which.
+        client: Kafka client properties without the prefix `kafka.`, as `security.protocol`, and which `CONTEXT`.
         every_s: how often a micro-batch begins when the pipeline runs on; 0 as soon as the last one is done.
         limit: rows a micro-batch takes from each source at most.
         mode: Spark's output mode, `append` or `update`.
@@ -153,7 +156,7 @@ class Spec:
     sinks: tuple[SinkSpec, ...]
     dead_letters: DeadLetters
     server: str
-    client: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
     description: str = ""
     every_s: float = 1.0
     limit: int = 500_000

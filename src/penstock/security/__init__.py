@@ -13,6 +13,7 @@ names.py           what users and roles may be called
 secret.py          bytes that do not show themselves
 refusal.py         the one error of what comes before somebody is known
 scram.py           SCRAM: keys, and the server's side of an exchange
+decoys.py          keys of users that are not there
 plain.py           PLAIN: what a client says
 passwords.py       a password checked against the keys of SCRAM, in threads
 backoff.py         who guesses waits

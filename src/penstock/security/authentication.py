@@ -4,14 +4,17 @@ What is wrong with a proof is known to our logs alone (`NotAuthenticated.reason`
 and user (`backoff`), whether there is such a user or not; what comes before its time is not looked at.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple, assert_never
 
 from penstock.engine.access import Subject
+from penstock.observe.stats import FAILED, SUCCEEDED, TOO_EARLY
 from penstock.ports.clock import Clock
 from penstock.ports.randomness import Randomness
 from penstock.security.api_keys import ApiKey, parse_key
 from penstock.security.backoff import Backoff
+from penstock.security.decoys import Models, decoy_keys, decoy_password, make_secret
 from penstock.security.directory import Directory, User
 from penstock.security.key_changes import UsedKeys
 from penstock.security.loader import Loader
@@ -20,14 +23,13 @@ from penstock.security.names import name_problem, user_principal
 from penstock.security.passwords import Passwords
 from penstock.security.plain import Plain, parse_plain
 from penstock.security.refusal import NotAuthenticated
-from penstock.security.scram import ClientFirst, Mechanism, ScramExchange, ScramKeys, ScramProof, no_keys
+from penstock.security.scram import ClientFirst, Mechanism, ScramExchange, ScramKeys, ScramProof
 from penstock.security.secret import Secret
 
 __all__ = ["Authenticator", "Certificate", "Credentials", "Key", "Peer", "Plain", "Proof", "ScramLogin", "parse_plain"]
 
 OLDEST_RULES_S: Final = 3600.0
 _MAX_CERTIFICATE_NAME_BYTES: Final = 1024
-_LONGEST_WORD = 255  # of what a peer says, in the table of who has to wait
 
 
 class Key(NamedTuple):
@@ -68,7 +70,6 @@ class TooEarly(NotAuthenticated):
 
 class Authenticator:
     """Args:
-    decoy: `SealingKeys.decoy`.
     oldest_rules_s: nobody logs in by rules that the store has not confirmed for longer.
     """
 
@@ -77,7 +78,6 @@ class Authenticator:
         loader: Loader,
         clock: Clock,
         randomness: Randomness,
-        decoy: Secret,
         passwords: Passwords,
         used: UsedKeys,
         *,
@@ -86,23 +86,28 @@ class Authenticator:
         self._loader = loader
         self._clock = clock
         self._randomness = randomness
-        self._decoy = decoy.reveal()
+        self._own_decoy = make_secret(randomness)  # until there is the cluster's
         self._passwords = passwords
         self._used = used
         self._oldest_rules_s = oldest_rules_s
         self._backoff = Backoff()
+        self.logins: dict[tuple[str, str], int] = {}
+        """How many there were, by method and outcome; whoever gives out figures puts its own here."""
 
     async def authenticate(self, credentials: Credentials, peer: Peer) -> Subject:
         """Who that is. Raises `NotAuthenticated`, whatever was wrong."""
         match credentials:
             case Plain():
-                return await self._by_password(credentials, peer)
+                with self.counting(Method.PASSWORD):
+                    return await self._by_password(credentials, peer)
             case Key():
-                return self._by_key(credentials, peer)
+                with self.counting(Method.API_KEY):
+                    return self._by_key(credentials, peer)
             case Certificate():
                 return self.recognise(credentials, peer)
             case Proof():
-                return self._by_scram(credentials, peer)
+                with self.counting(Method.SCRAM):
+                    return self._by_scram(credentials, peer)
             case _:
                 assert_never(credentials)
 
@@ -124,6 +129,23 @@ class Authenticator:
         has_key = not subject.key or (key is not None and not key.has_ended(self._clock.now_ms()))
         return has_key and user is not None and user.is_enabled
 
+    @contextmanager
+    def counting(self, method: Method) -> Iterator[None]:
+        """Count what comes of a login."""
+        try:
+            yield
+        except NotAuthenticated as error:
+            self.count_failure(method, error)
+            raise
+        self._count(method, SUCCEEDED)
+
+    def count_failure(self, method: Method, error: NotAuthenticated) -> None:
+        self._count(method, TOO_EARLY if isinstance(error, TooEarly) else FAILED)
+
+    def _count(self, method: Method, outcome: str) -> None:
+        counted = method.value, outcome
+        self.logins[counted] = self.logins.get(counted, 0) + 1
+
     # --- one for each kind of proof
 
     async def _by_password(self, said: Plain, peer: Peer) -> Subject:
@@ -134,7 +156,8 @@ class Authenticator:
             raise self._failed(peer, user, "PLAIN: no such user")
         mechanism, keys, revision = self._keys_of(directory, user)
         known = self._usable(directory, user) is not None and revision > 0
-        fits = await self._passwords.check(user, said.password, mechanism, keys, revision)
+        fits = await self._passwords.check(user, said.password, mechanism, keys, revision, peer.host)
+        self.check_time(peer, user)  # others may have failed meanwhile
         if not (fits and known):
             raise self._failed(peer, user, "PLAIN: wrong password" if known else "PLAIN: no such user")
         now = self._directory()
@@ -158,6 +181,10 @@ class Authenticator:
 
     def recognise(self, said: Certificate, peer: Peer) -> Subject:
         """Who has a certificate, which TLS has checked. Raises `NotAuthenticated`."""
+        with self.counting(Method.CERTIFICATE):
+            return self._by_certificate(said, peer)
+
+    def _by_certificate(self, said: Certificate, peer: Peer) -> Subject:
         problem = name_problem(said.name, _MAX_CERTIFICATE_NAME_BYTES)
         if problem or said.name in ("*", "ANONYMOUS"):
             raise NotAuthenticated(f"certificate: {problem or 'its name stands for others'}")
@@ -171,14 +198,16 @@ class Authenticator:
         user = said.scram.user
         kept = directory.credentials.get(user)
         if self._usable(directory, user) is None or kept is None or kept.revision != said.credential_revision:
-            raise NotAuthenticated("SCRAM: the user may not log in, or was changed meanwhile")
+            raise self._failed(peer, user, "SCRAM: the user may not log in, or was changed meanwhile")
         self._backoff.succeeded(peer.host, user)
         return self._subject(user, peer, Method.SCRAM)
 
     # --- for the exchange of SCRAM
 
     def make_exchange(self, mechanism: Mechanism, find: Callable[[ClientFirst], ScramKeys | None]) -> ScramExchange:
-        return ScramExchange(mechanism, find, self._decoy, self._randomness)
+        return ScramExchange(
+            mechanism, find, lambda user: decoy_keys(*self._decoys(), mechanism, user), self._randomness
+        )
 
     def find_scram(self, user: str, mechanism: Mechanism) -> tuple[ScramKeys | None, int]:
         """The keys of a user, and what they were changed last at. Whether it may log in is asked in the end."""
@@ -187,11 +216,11 @@ class Authenticator:
 
     def check_time(self, peer: Peer, user: str) -> None:
         """Raises `NotAuthenticated` for an attempt that comes too early: it is not looked at, so it tells nothing."""
-        if self._backoff.wait_s(peer.host, user[:_LONGEST_WORD], self._clock.monotonic()) > 0:
+        if self._backoff.wait_s(peer.host, user, self._clock.monotonic()) > 0:
             raise TooEarly
 
     def note_failure(self, peer: Peer, user: str) -> None:
-        self._backoff.failed(peer.host, user[:_LONGEST_WORD], self._clock.monotonic())
+        self._backoff.failed(peer.host, user, self._clock.monotonic())
 
     # --- steps
 
@@ -213,12 +242,18 @@ class Authenticator:
         return "it has ended" if key.has_ended(self._clock.now_ms()) else ""
 
     def _keys_of(self, directory: Directory, user: str) -> tuple[Mechanism, ScramKeys, int]:
+        decoy = decoy_password(*self._decoys(), user)  # made in any case: the same work
         kept = directory.credentials.get(user)
         if kept is not None:
             for mechanism in Mechanism:
                 if mechanism in kept.keys:
                     return mechanism, kept.keys[mechanism], kept.revision
-        return Mechanism.SHA_256, no_keys(Mechanism.SHA_256, self._decoy, user), 0
+        return *decoy, 0
+
+    def _decoys(self) -> tuple[bytes, Models]:
+        """What keys of users that are not there are drawn by, and what they are to be like."""
+        directory = self._loader.directory or Directory()
+        return directory.decoy.reveal() if directory.decoy is not None else self._own_decoy, directory.models
 
     def _failed(self, peer: Peer, user: str, reason: str) -> NotAuthenticated:
         self.note_failure(peer, user)
@@ -252,10 +287,16 @@ class ScramLogin:
     async def step(self, said: bytes) -> bytes:
         """Our answer to the client's next message. Raises `NotAuthenticated`."""
         try:
+            if self._exchange.user:  # others may have failed since it began
+                self._authenticator.check_time(self._peer, self._exchange.user)
             answer = self._exchange.step(said)
-        except TooEarly:
+        except TooEarly as error:
+            self._authenticator.count_failure(Method.SCRAM, error)
+            self.subject = None
+            self._exchange.give_up()
             raise
-        except NotAuthenticated:
+        except NotAuthenticated as error:
+            self._authenticator.count_failure(Method.SCRAM, error)
             self.subject = None
             if self._exchange.user:
                 self._authenticator.note_failure(self._peer, self._exchange.user)

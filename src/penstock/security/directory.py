@@ -14,12 +14,14 @@ from penstock.engine.access import Kind, Operation
 from penstock.ports.metadata import Entry
 from penstock.security import paths
 from penstock.security.api_keys import ApiKey
+from penstock.security.decoys import SECRET_BYTES, Models
 from penstock.security.methods import SuperUsers
 from penstock.security.names import user_principal
 from penstock.security.roles import BUILT_IN, built_in_rules, role_principal
 from penstock.security.rules import Effect, Pattern, Rule
 from penstock.security.ruleset import Ruleset
 from penstock.security.scram import Mechanism, ScramKeys
+from penstock.security.secret import Secret
 
 VERSION: Final = 1
 """Of the format of each value. One that is higher was written by a later release, and is not guessed at."""
@@ -60,6 +62,8 @@ class Directory:
     Attributes:
         revision: how often it had been changed; what doors tell as the revision of the rules.
         seen: the store's revision of `sec/rev`, which a change expects; 0: nothing was ever kept.
+        models: what the keys of its users are like.
+        decoy: what keys of users that are not there are drawn by; None: nobody has made it yet.
     """
 
     revision: int = 0
@@ -70,6 +74,8 @@ class Directory:
     roles: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
     rules: Mapping[str, Rule] = field(default_factory=dict)
     """By their ids. Those of roles are not among them."""
+    models: Models = field(default_factory=Models, repr=False, compare=False)
+    decoy: Secret | None = None
 
     def make_ruleset(self, supers: SuperUsers, revision: int) -> Ruleset:
         """The policy of all this."""
@@ -92,22 +98,30 @@ class Directory:
         """Raises `Unreadable`."""
         found: dict[str, dict[str, Any]] = {prefix: {} for prefix in _DECODERS}
         revision = seen = 0
+        decoy = None
         for entry in entries:
             prefix = entry.key[: entry.key.find("/", len(paths.SECURITY)) + 1]
             try:
                 if entry.key == paths.REVISION:
                     revision, seen = _fields(entry)["revision"], entry.revision
+                elif entry.key == paths.DECOY:
+                    decoy = _decode_decoy(entry)
                 elif prefix in _DECODERS:  # others are of later releases, and of what no rule depends on
                     name, value = _DECODERS[prefix](entry)
                     found[prefix][name] = value
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise Unreadable(entry.key, str(error) or type(error).__name__) from error
-        parts = (found[prefix] for prefix in _DECODERS)
-        return cls(revision, seen, *parts)
+        users, credentials, keys, roles, rules = (found[prefix] for prefix in _DECODERS)
+        models = Models(kept.keys for kept in credentials.values())
+        return cls(revision, seen, users, credentials, keys, roles, rules, models, decoy)
 
 
 def encode_revision(revision: int) -> bytes:
     return _encode({"revision": revision})
+
+
+def encode_decoy(secret: bytes) -> bytes:
+    return _encode({"secret": secret.hex()})
 
 
 def encode_user(user: User) -> bytes:
@@ -167,6 +181,13 @@ def _fields(entry: Entry) -> Mapping[str, Any]:
     if fields["version"] != VERSION:
         raise ValueError(f"format version {fields['version']}; this release reads {VERSION}")
     return fields
+
+
+def _decode_decoy(entry: Entry) -> Secret:
+    secret = bytes.fromhex(_fields(entry)["secret"])
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a secret of {len(secret)} bytes; there should be {SECRET_BYTES}")
+    return Secret(secret)
 
 
 def _decode_user(entry: Entry) -> tuple[str, User]:

@@ -109,11 +109,17 @@ class Loader:
         """How long ago the store has last said that the rules in force are those it has."""
         return self._clock.monotonic() - self._confirmed_at
 
-    async def start(self) -> None:
-        """Return when the rules are in force; waits for the store. Raises `StartupError` if they cannot be read."""
+    async def start(self, prepare: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Return when the rules are in force; waits for the store. Raises `StartupError` if they cannot be read.
+
+        Args:
+            prepare: has something there that everybody needs; it is called until it does not fail.
+        """
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
+                if prepare is not None:
+                    await prepare()
                 return await self.refresh()
             except Unreadable as error:
                 raise StartupError(

@@ -1,15 +1,17 @@
 """How strictly the rules are taken: open, watch or closed.
 
 `watch` is for a cluster on its way from open to closed: everything passes, and what the rules would have refused is
-counted and listed.
+counted and listed. Users and rules themselves are never as open as that (`may_change_rules`): whoever made himself an
+administrator meanwhile would be one afterwards.
 """
 
+import ipaddress
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from penstock.engine.access import Kind, Open, Operation, Policy, Resource, Subject
-from penstock.security.rules import SUPPORTED
+from penstock.engine.access import ANONYMOUS, Kind, Open, Operation, Policy, Resource, Subject
+from penstock.security.rules import SUPPORTED, plain_host
 from penstock.security.ruleset import Ruleset
 
 MAX_LISTED: Final = 1000
@@ -95,6 +97,23 @@ def make_policy(mode: Mode, rules: Ruleset, refusals: Refusals) -> Policy:
             return Watch(rules, refusals)
         case Mode.CLOSED:
             return rules
+
+
+def may_change_rules(mode: Mode, rules: Ruleset, subject: Subject, operation: Operation, resource: Resource) -> bool:
+    """Whether a subject may change users and rules: as the rules say, whatever the mode.
+
+    While the mode is `open`, whoever was not asked for a name may do it from the broker's own machine, too.
+    """
+    if rules.decide(subject, operation, resource):
+        return True
+    return mode is Mode.OPEN and subject.principal == ANONYMOUS.principal and _is_here(subject.host)
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(plain_host(host)).is_loopback
+    except ValueError:
+        return False
 
 
 def authorized_operations(policy: Policy, subject: Subject, resource: Resource) -> int:

@@ -6,6 +6,7 @@ what was right is remembered as an HMAC by a key of this run. A user that is not
 
 import asyncio
 import hmac
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -17,6 +18,8 @@ from penstock.security.secret import Secret
 
 MAX_AT_ONCE: Final = 4
 MAX_WAITING: Final = 256
+MAX_WAITING_OF_ONE: Final = MAX_WAITING // 2
+"""From one address, so that there is room for others."""
 REMEMBERED_S: Final = 300.0
 MAX_REMEMBERED: Final = 10_000
 MAX_PASSWORD_BYTES: Final = 1024
@@ -34,17 +37,25 @@ class Passwords:
         self._clock = clock
         self._in_thread = in_thread or asyncio.to_thread
         self._slots = asyncio.Semaphore(MAX_AT_ONCE)
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
+        """By the address they come from; those that nobody waits from any more are not kept."""
         self._boot_key = randomness.getrandbits(256).to_bytes(32, "big")
         self._remembered: dict[bytes, tuple[int, float]] = {}
 
     async def check(
-        self, user: str, password: Secret, mechanism: Mechanism, keys: ScramKeys, credential_revision: int
+        self,
+        user: str,
+        password: Secret,
+        mechanism: Mechanism,
+        keys: ScramKeys,
+        credential_revision: int,
+        host: str = "",
     ) -> bool:
         """Whether it is the password that the keys were made of. Raises `NotAuthenticated` if too many wait.
 
         Args:
             credential_revision: of the keys; what is remembered holds for that alone.
+            host: where it comes from.
         """
         said = password.reveal()
         if len(said) > MAX_PASSWORD_BYTES:
@@ -53,14 +64,16 @@ class Passwords:
         revision, until_s = self._remembered.get(mark, (-1, 0.0))
         if revision == credential_revision and self._clock.monotonic() < until_s:
             return True
-        if self._waiting >= MAX_WAITING:
+        if self._waiting.total() >= MAX_WAITING or self._waiting[host] >= MAX_WAITING_OF_ONE:
             raise NotAuthenticated("too many passwords wait to be checked")
-        self._waiting += 1
+        self._waiting[host] += 1
         try:
             async with self._slots:
                 made = await self._in_thread(derive, mechanism, said, keys.salt, keys.iterations)
         finally:
-            self._waiting -= 1
+            self._waiting[host] -= 1
+            if not self._waiting[host]:
+                del self._waiting[host]
         if not hmac.compare_digest(made.stored_key, keys.stored_key):
             return False
         self._remember(mark, credential_revision)

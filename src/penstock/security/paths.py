@@ -1,5 +1,6 @@
 """Every key that security has in the metadata store, and what is under it.
 
+sec/decoy          the secret that keys of users that are not there are drawn by; does not raise `sec/rev`
 sec/rev            how often what is below has changed; each change is one transaction that raises it
 sec/users/{name}   a user: its roles, whether it may log in
 sec/scram/{name}   what is kept in place of its password, by mechanism
@@ -16,6 +17,7 @@ from urllib.parse import quote
 
 SECURITY: Final = "sec/"
 REVISION: Final = "sec/rev"
+DECOY: Final = "sec/decoy"
 USERS: Final = "sec/users/"
 SCRAM: Final = "sec/scram/"
 RULES: Final = "sec/acls/"

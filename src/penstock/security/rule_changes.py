@@ -1,6 +1,7 @@
 """Rules and roles: made and removed. Who asks is not asked here (see `user_changes`)."""
 
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 
 from penstock.errors import Code, PenstockError
 from penstock.security import paths
@@ -12,6 +13,14 @@ from penstock.security.rules import Effect, Filter, Rule, check_rule
 
 MAX_RULES = 100_000
 MAX_RULES_OF_A_ROLE = 1000
+
+
+class Setting(StrEnum):
+    """What becomes of a role that has rules already."""
+
+    NEW = "new"
+    ADD = "add"
+    REPLACE = "replace"
 
 
 class RuleChanges:
@@ -49,15 +58,28 @@ class RuleChanges:
         directory = self._loader.directory
         return [rule for rule in directory.rules.values() if wanted.matches(rule)] if directory is not None else []
 
-    async def set_role(self, name: str, rules: Iterable[Rule]) -> None:
-        """A role of that name has these rules, about `Role:{name}`. Raises PenstockError INVALID_REQUEST."""
-        kept = list(dict.fromkeys(rules))
-        check_made_role(name, kept)
-        for rule in kept:
+    async def set_role(self, name: str, rules: Iterable[Rule], how: Setting = Setting.REPLACE) -> None:
+        """A role of that name has these rules, about `Role:{name}`.
+
+        Raises PenstockError INVALID_REQUEST, LIMIT_EXCEEDED, EXISTS for a new one, NOT_FOUND for one to add to.
+        """
+        said = list(dict.fromkeys(rules))
+        check_made_role(name, said)
+        for rule in said:
             check_rule(rule)
-        if len(kept) > MAX_RULES_OF_A_ROLE:
-            raise PenstockError(Code.LIMIT_EXCEEDED, f"{len(kept)} rules; a role may have {MAX_RULES_OF_A_ROLE}")
-        await self._changes.make(lambda _: Change({paths.role_path(name): encode_role(name, kept)}))
+
+        def plan(directory: Directory) -> Change:
+            there = directory.roles.get(name)
+            if how is Setting.NEW and there is not None:
+                raise PenstockError(Code.EXISTS, f"role {name!r} exists already")
+            if how is Setting.ADD and there is None:
+                raise PenstockError(Code.NOT_FOUND, f"there is no role {name!r} that was made")
+            kept = list(dict.fromkeys([*(there or ()), *said])) if how is Setting.ADD else said
+            if len(kept) > MAX_RULES_OF_A_ROLE:
+                raise PenstockError(Code.LIMIT_EXCEEDED, f"{len(kept)} rules; a role may have {MAX_RULES_OF_A_ROLE}")
+            return Change({paths.role_path(name): encode_role(name, kept)})
+
+        await self._changes.make(plan)
 
     async def delete_role(self, name: str) -> None:
         """Raises PenstockError NOT_FOUND; NOT_ALLOWED while a user has it."""

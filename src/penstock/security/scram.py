@@ -74,13 +74,6 @@ def of_salted(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int)
     )
 
 
-def no_keys(mechanism: Mechanism, secret: bytes, user: str) -> ScramKeys:
-    """Keys of a user that is not there: always the same, and no password fits."""
-    salt = hmac.digest(secret, f"{mechanism}\0{user}".encode(), "sha512")[:SALT_BYTES]
-    made = hmac.digest(secret, salt, mechanism.digest)  # of a secret that is not told, nor fits anything
-    return ScramKeys(salt, made, made)
-
-
 @dataclass(frozen=True, slots=True)
 class ScramProof:
     """That the peer of an exchange knows a user's password. Only a `ScramExchange` that is done makes it."""
@@ -107,14 +100,14 @@ class ScramExchange:
 
     Args:
         find: the keys of a user; None: there is none of the name.
-        decoy: a secret of the cluster, of which keys of users that are not there are made.
+        decoy: keys for a name without any; see `decoys`.
     """
 
     def __init__(
         self,
         mechanism: Mechanism,
         find: Callable[[ClientFirst], ScramKeys | None],
-        decoy: bytes,
+        decoy: Callable[[str], ScramKeys],
         randomness: Randomness,
     ) -> None:
         self.mechanism: Final = mechanism
@@ -145,12 +138,17 @@ class ScramExchange:
         answer = step(_text(said))
         return answer.encode()
 
+    def give_up(self) -> None:
+        """No step can be right any more."""
+        self._step = self._never
+        self._proof = None
+
     def _first(self, said: str) -> str:
         client_first = self._client_first = parse_client_first(said)
-        decoys = no_keys(self.mechanism, self._decoy, client_first.user)  # made in any case: the same work
+        decoy = self._decoy(client_first.user)  # made in any case: the same work
         found = self._find(client_first)
         self._is_known = found is not None
-        keys = self._keys = found or decoys
+        keys = self._keys = found or decoy
         nonce = client_first.nonce + _base64(
             self._randomness.getrandbits(_NONCE_BITS).to_bytes(_NONCE_BITS // 8, "big")
         )

@@ -51,8 +51,16 @@ class SealingKeys:
     def __init__(self, sealing: Secret, others: Iterable[Secret] = ()) -> None:
         self._keys = {_key_id(key): key for key in (*others, sealing)}
         self._sealing = _key_id(sealing)
-        self.decoy: Final = derive_key(sealing, "users that are not there")
-        """For `scram.no_keys`: it has to be the same on all brokers."""
+
+    @property
+    def current(self) -> str:
+        """The id of the key that seals; it tells nothing of the key."""
+        return self._sealing
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The ids of all."""
+        return tuple(sorted(self._keys))
 
     def seal(self, path: str, secret: Secret, randomness: Randomness) -> str:
         """For that place in the store alone."""
@@ -80,6 +88,11 @@ class SealingKeys:
     def is_current(self, sealed: str) -> bool:
         """Whether it is sealed by the key that seals now; else it should be sealed anew."""
         return sealed.startswith(f"{_VERSION}:{self._sealing}:")
+
+
+def sealing_key_of(sealed: str) -> str:
+    """The id of the key that something was sealed by."""
+    return sealed.partition(":")[2].partition(":")[0]
 
 
 def _key_id(key: Secret) -> str:

@@ -20,7 +20,7 @@ from penstock.security.loader import InThread
 from penstock.security.methods import Method
 from penstock.security.names import check_user_name
 from penstock.security.passwords import MAX_PASSWORD_BYTES
-from penstock.security.roles import ADMIN, check_grants
+from penstock.security.roles import ADMIN, MAX_ROLES_OF_A_USER, check_grants
 from penstock.security.scram import (
     ITERATIONS,
     MAX_ITERATIONS,
@@ -40,6 +40,12 @@ _BOOTSTRAP_BITS: Final = 192
 def may_change(subject: Subject) -> bool:
     """Whether somebody may change users, rules or keys at all: no key may, or it would outlive its own end."""
     return subject.method != Method.API_KEY
+
+
+def draw_password(randomness: Randomness) -> Secret:
+    """One that nobody guesses."""
+    drawn = randomness.getrandbits(_BOOTSTRAP_BITS).to_bytes(_BOOTSTRAP_BITS // 8, "big")
+    return Secret(base64.urlsafe_b64encode(drawn))
 
 
 class UserChanges:
@@ -78,7 +84,7 @@ class UserChanges:
         Raises PenstockError NOT_ALLOWED once there is any user.
         """
         check_user_name(name)
-        made = None if password is not None else self._draw_password()
+        made = None if password is not None else draw_password(self._randomness)
         keys = await self._derive(password or made or Secret(b""))
         user = User(name, (ADMIN,), made_ms=self._clock.now_ms())
 
@@ -117,6 +123,32 @@ class UserChanges:
             return Change() if user == directory.users[name] else _change(user, None)
 
         await self._changes.make(plan)
+
+    async def change_roles(self, name: str, *, give: Iterable[str] = (), take: Iterable[str] = ()) -> tuple[str, ...]:
+        """Roles given to a user and taken from it, whatever others do meanwhile; those it has then.
+
+        Raises PenstockError NOT_FOUND, INVALID_REQUEST, LIMIT_EXCEEDED.
+        """
+        given, taken = tuple(give), frozenset(take)
+        left: tuple[str, ...] = ()
+
+        def plan(directory: Directory) -> Change:
+            nonlocal left
+            user = _known(directory, name)
+            for role in sorted(taken.difference(user.roles)):
+                raise PenstockError(
+                    Code.NOT_FOUND,
+                    f"user {name!r} does not have the role {role!r}",
+                    help=f"it has {', '.join(user.roles) or 'none'}",
+                )
+            left = tuple(dict.fromkeys(role for role in (*user.roles, *given) if role not in taken))
+            check_grants(given, directory.roles)
+            if len(left) > MAX_ROLES_OF_A_USER:
+                check_grants(left, directory.roles)
+            return Change() if left == user.roles else _change(replace(user, roles=left), None)
+
+        await self._changes.make(plan)
+        return left
 
     async def set_password(self, name: str, password: Secret) -> None:
         """Raises PenstockError NOT_FOUND, UNACCEPTABLE_CREDENTIAL."""
@@ -189,10 +221,6 @@ class UserChanges:
             mechanism: await self._in_thread(derive, mechanism, said, salt.to_bytes(SALT_BYTES, "big"), ITERATIONS)
             for mechanism, salt in salts.items()
         }
-
-    def _draw_password(self) -> Secret:
-        drawn = self._randomness.getrandbits(_BOOTSTRAP_BITS).to_bytes(_BOOTSTRAP_BITS // 8, "big")
-        return Secret(base64.urlsafe_b64encode(drawn))
 
 
 def _change(user: User | None, keys: Mapping[Mechanism, ScramKeys] | None, name: str = "") -> Change:

@@ -14,12 +14,14 @@ doors/             what a broker listens with: the protocols, and the loop that 
 listening.py       addresses that cannot be listened on, and why
 http_login.py  who asks over HTTP
 http.py    health and metrics over HTTP, in the broker's own event loop
+http_tls.py  the same under TLS
 front_page.py  what the HTTP port answers at /, and where nothing is
 health.py  why a broker is not healthy
 kafka_names.py  the settings under Kafka's names, for its tools
 system_clock.py  the clock port on this machine
 cluster.py  a broker's part in a cluster
 cluster_gauges.py  what is true of that at a scrape
+sealing_keys.py  which keys seal and open secrets
 survey.py  figures that are taken bit by bit: room on the disk, lag of groups
 broker.py  starts, joins and stops the parts
 """

@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock import obstacles
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
 
 _SWEEP_S = 2.0
 _LEAVE_S = 10.0
+_INSECURE_WARNING_S = 3600.0
 _SEALING_KEY = "sealing.key"
 
 
@@ -126,6 +126,7 @@ class Broker:
 
     async def _start(self) -> None:
         config = self._config
+        self._warn_if_insecure()
         try:
             check_settings(config.defaults.topic)
         except PenstockError as error:
@@ -170,33 +171,29 @@ class Broker:
             await self._engine.start()
             await self._listen()
         self._recovered = True
-        if self._house.guard is not None:
-            await self._make_first_admin(self._house.guard)
         if self._member is not None:
             await self._member.until_admitted()
         self._survey = Survey(self._engine)
         loop = asyncio.get_running_loop()
         self._running = [loop.create_task(self._sweep()), loop.create_task(self._survey.run())]
+        self._running.append(loop.create_task(self._keep_warning()))
         self._running += [loop.create_task(each.keep_looking()) for each in self._house.certificates]
 
     async def _make_guard(self, engine: Engine, store: MetadataStore) -> "Guard":
         """Users and rules, in force. Raises `StartupError`."""
         from penstock.security.guard import Guard  # who asks nobody needs none of it
         from penstock.security.modes import Mode
-        from penstock.security.sealing import SealingKeys
-        from penstock.security.secret_files import load_key
+        from penstock.server.sealing_keys import load_sealing_keys
 
         config, randomness = self._config, random.SystemRandom()
-        sealing = self._member.sealing_key() if self._member is not None else None
-        if sealing is None:
-            path = config.security.seal_key_file
-            if path is None and self._member is not None:
-                raise WrongSettings(
-                    "security.seal_key_file is not set: where brokers know each other by certificates alone, all of "
-                    "them need the same file of a key, which one of them makes (penstock serve on its own)"
-                )
-            where = str(path) if path is not None else f"{self._directory.metadata_path}/{_SEALING_KEY}"
-            sealing = await self._disk.run(load_key, where, randomness)
+        is_alone = self._member is None
+        sealing = await self._disk.run(
+            load_sealing_keys,
+            config.security,
+            randomness,
+            own=f"{self._directory.metadata_path}/{_SEALING_KEY}" if is_alone else None,
+            of_cluster=self._member.sealing_key() if self._member is not None else None,
+        )
         guard = Guard(
             store,
             engine.access,
@@ -206,18 +203,30 @@ class Broker:
             self._fail,
             mode=Mode(config.security_mode),
             supers=config.security.super_users,
-            sealing=SealingKeys(sealing),
+            sealing=sealing,
         )
+        guard.authenticator.logins = self.stats.logins
         await guard.start()
         return guard
 
     async def _make_first_admin(self, guard: "Guard") -> None:
+        """Somebody who can log in, before anybody may try to; the file is needed for that alone.
+
+        Raises `WrongSettings`: nobody could mend a cluster without users from outside.
+        """
         from penstock.security.secret_files import read_secret_file
 
-        path = self._config.security.admin_password_file
-        password = None if path is None else await self._disk.run(read_secret_file, str(path))
-        with suppress(PenstockError):  # another broker was quicker
+        if guard.has_users:
+            return
+        path, password = self._config.security.admin_password_file, None
+        try:
+            if path is not None:
+                password = await self._disk.run(read_secret_file, str(path))
             self.first_admin_password = await guard.make_first_admin(password)
+        except WrongSettings as error:
+            raise WrongSettings(f"security.admin_password_file: {error}") from error
+        except PenstockError as error:
+            raise WrongSettings(f"security.admin_password_file: {path}: {error}") from error
 
     def _engine_settings(self) -> EngineSettings:
         config = self._config
@@ -271,26 +280,33 @@ class Broker:
         )
 
     def _make_app(self, listener: Listener) -> "ASGIApp":
+        from penstock.server.doors.recognition import Recogniser
         from penstock.server.http import create_app  # when it is known that somebody is to be answered
         from penstock.server.http_login import HttpLogin
 
+        is_metrics = listener.protocol == "metrics"
+        login = HttpLogin(
+            listener.name,
+            listener.auth,
+            lambda: self._house.guard,
+            lambda: self._engine.access if self._engine is not None else None,
+            Recogniser(listener, lambda: self._house.guard).recognise,
+            is_closed=self._config.security_mode == "closed",
+        )
         return create_app(
             health=self.health,
             summary=self._summary,
             scrape=Exposition(self.stats, self.gauges).render,
             whereabouts=lambda: Whereabouts(self._config.node.id, str(self._doors.advertised().get("kafka", ""))),
             stats=self.stats,
-            login=HttpLogin(
-                listener.name,
-                listener.auth,
-                lambda: self._house.guard,
-                lambda: self._engine.access if self._engine is not None else None,
-                is_closed=self._config.security_mode == "closed",
-            ),
+            login=None if is_metrics and not listener.auth else login,
+            has_front_page=not is_metrics,
         )
 
     async def _listen(self) -> Served:
         """Begin to listen for clients; where they are told to connect."""
+        if self._house.guard is not None:
+            await self._make_first_admin(self._house.guard)
         await self._doors.open(Stage.CLIENTS)
         config, most = self._config, self._descriptors.connections
         if most < config.limits.max_connections:
@@ -359,7 +375,7 @@ class Broker:
     def gauges(self) -> dict[str, float | Mapping[str, float]]:
         engine = self._engine
         if engine is None:
-            return {"topics": 0, "partitions": 0, "segments": 0, "log_bytes": 0}
+            return {"topics": 0, "partitions": 0, "segments": 0, "log_bytes": 0, **self._security_gauges()}
         partitions = [partition for topic in engine.topics for partition in topic.partitions]
         logs = [partition.log for partition in partitions if partition.log is not None]
         return {
@@ -372,13 +388,42 @@ class Broker:
             "segments": sum(len(log.segments) for log in logs),
             "log_bytes": sum(log.size_bytes for log in logs),
             "connections_max": self._descriptors.connections,
+            **self._security_gauges(),
             **self._certificate_gauges(),
+        }
+
+    def _security_gauges(self) -> dict[str, float | Mapping[str, float]]:
+        guard = self._house.guard
+        mode = self._config.security_mode if guard is None else guard.loader.mode
+        return {
+            "insecure": self._insecure,
+            "security_mode": {each: float(mode == each) for each in ("open", "watch", "closed")},
+            "watch_refusals": 0 if guard is None else guard.loader.refusals.total,
+            "rules_age_s": 0.0 if guard is None else guard.loader.age_s(),
         }
 
     def _certificate_gauges(self) -> dict[str, Mapping[str, float]]:
         ends_ms, now_ms = self._house.certificates_end_ms(), self._clock.now_ms()
         left = {path: (end_ms - now_ms) / 1000 for path, end_ms in ends_ms.items()}
         return {"certificate_left_s": left} if left else {}
+
+    @property
+    def _insecure(self) -> int:
+        return int(bool(self._config.exposed))
+
+    def _warn_if_insecure(self) -> None:
+        """Said at the start, and again every hour."""
+        if self._config.exposed:
+            self._log.warning(
+                "INSECURE: these listeners reach beyond this machine without TLS and logins, as --insecure allows; "
+                "give them tls and auth",
+                listeners=" ".join(map(str, self._config.exposed)),
+            )
+
+    async def _keep_warning(self) -> None:
+        while True:
+            await asyncio.sleep(_INSECURE_WARNING_S)
+            self._warn_if_insecure()
 
     async def _sweep(self) -> None:
         while True:
@@ -415,7 +460,8 @@ class Broker:
             offline = [
                 partition.name for partition in self._engine.topics.all_partitions() if partition.offline is not None
             ]
-        return {"node": self._config.node.id, "offline_partitions": offline, **self.gauges()}
+        insecure = {"insecure": bool(self._insecure)}
+        return {"node": self._config.node.id, "offline_partitions": offline, **self.gauges(), **insecure}
 
 
 def _group_settings(groups: GroupConfig) -> GroupSettings:

@@ -26,6 +26,7 @@ from penstock.ports.clock import Clock
 from penstock.ports.disk import Disk
 from penstock.ports.metadata import MetadataStore, MetadataUnavailable
 from penstock.protocols.internal.broker_calls import BrokerCalls
+from penstock.protocols.internal.broker_certificate import check_files
 from penstock.protocols.internal.forwarding import ForwardedCalls
 from penstock.protocols.internal.identity import Identity, broker_name
 from penstock.protocols.internal.peers import Peers
@@ -88,6 +89,9 @@ class ClusterMember:
         """What brokers show each other; None if they go by a secret alone. Raises `WrongSettings`."""
         if self._tls is not None:
             self._certificates = Certificates(self._tls, self._clock)
+            listed = self._config.listeners.listed(in_cluster=True)
+            trusted = {each.key: _text(each.tls.authority) for each in listed if each.tls and each.tls.authority}
+            check_files(self._tls.shown.certificate, _text(self._cluster.tls_ca), trusted)
         return self._certificates
 
     def sealing_key(self) -> "Secret | None":
@@ -246,7 +250,8 @@ def _tls_settings(cluster: Cluster) -> TlsSettings | None:
     if cluster.tls_cert is None or cluster.tls_key is None or cluster.tls_ca is None:
         return None
     shown = KeyPair(str(cluster.tls_cert), str(cluster.tls_key))
-    return TlsSettings(shown, authority=str(cluster.tls_ca), client_auth=ClientAuth.REQUIRE)
+    revoked = str(cluster.tls_crl) if cluster.tls_crl is not None else None
+    return TlsSettings(shown, authority=str(cluster.tls_ca), revoked=revoked, client_auth=ClientAuth.REQUIRE)
 
 
 async def _keep_ids(producer_ids: ProducerIds) -> None:

@@ -55,12 +55,21 @@ class Node:
     rack: str | None = None
 
 
+class ShownTls(NamedTuple):
+    """A certificate and its key, for who asks for one name."""
+
+    certificate: Path
+    key: Path
+    password_file: Path | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ListenerTls:
     """What a listener shows, and whom it trusts; see `net.certificates.TlsSettings`.
 
     Attributes:
         names: rules from the name in a client's certificate to a user's (`security.certificate_rules`).
+        sni: what is shown instead to who asks for a name; `*.example.com` is any name one level below.
     """
 
     certificate: Path
@@ -70,6 +79,7 @@ class ListenerTls:
     revoked: Path | None = None
     client_auth: str = "none"
     names: str = "DEFAULT"
+    sni: Mapping[str, ShownTls] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,11 @@ class Listener:
     def __str__(self) -> str:
         told = f" (advertised {self.advertised})" if self.advertised is not None else ""
         return f"{self.name}={self.protocol}://{self.address}{told}"
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether its protocol always asks who comes."""
+        return KINDS[self.protocol].is_guarded
 
     @property
     def key(self) -> str:
@@ -174,6 +189,7 @@ class Cluster:
     tls_ca: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    tls_crl: Path | None = None
     replication: int = 3
     lease_s: int = 4
     replica_lag_ms: int = 10_000
@@ -190,6 +206,7 @@ class Security:
     super_users: tuple[str, ...] = ()
     admin_password_file: Path | None = None
     seal_key_file: Path | None = None
+    other_seal_key_files: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +283,23 @@ class Config:
     ignored_env: tuple[str, ...] = ()  # PENSTOCK_ names that are no setting and resemble none
 
     @property
+    def exposed(self) -> tuple[Listener, ...]:
+        """Listeners that other machines can reach, and that lack TLS or a login: `insecure` has to allow them."""
+        return tuple(each for each in self._reachable if not (each.is_guarded or (each.tls is not None and each.auth)))
+
+    @property
+    def _reachable(self) -> list[Listener]:
+        listed = self.listeners.listed(in_cluster=bool(self.cluster.store))
+        return [each for each in listed if not each.address.is_loopback]
+
+    @property
     def security_mode(self) -> str:
-        """As it was set; else `closed` if any listener asks who somebody is, and `open` if none does."""
-        return self.security.mode or ("closed" if self.listeners.ask else "open")
+        """As it was set; else `closed` if any listener asks who somebody is, or if other machines can reach one.
+
+        Where `insecure` lets them in without asking anybody, rules have nobody to decide about.
+        """
+        is_closed = self.listeners.ask or (bool(self._reachable) and not self.exposed)
+        return self.security.mode or ("closed" if is_closed else "open")
 
     @property
     def has_guard(self) -> bool:

@@ -3,15 +3,29 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from penstock.nearest import did_you_mean
-from penstock.server.config import ADVERTISED, WILDCARDS, Address, Listener, Listeners, ListenerTls, standard_address
+from penstock.server.config import (
+    ADVERTISED,
+    WILDCARDS,
+    Address,
+    Listener,
+    Listeners,
+    ListenerTls,
+    ShownTls,
+    standard_address,
+)
 from penstock.server.config_layers import ConfigError, read_yaml, show
 from penstock.server.doors.table import KINDS
 
 EXPECTED = "a list of {name, protocol, address, advertised}, in the environment and in flags as JSON or YAML"
 _KEYS = ("name", "protocol", "address", "advertised", "tls", "auth")
-_TLS_KEYS = ("certificate", "key", "password_file", "authority", "revoked", "client_auth", "names")
+_TLS_KEYS = ("certificate", "key", "password_file", "authority", "revoked", "client_auth", "names", "sni")
+_SHOWN_KEYS = ("certificate", "key", "password_file")
+_SERVER_NAME = re.compile(
+    r"(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
+)
 _CLIENT_AUTH = ("none", "request", "require")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _RESERVED = frozenset({"node"})  # the ready line has it for something else
@@ -37,6 +51,15 @@ def parse_address(value: object, *, lowest_port: int = 0) -> Address:
     if not re.fullmatch(r"[0-9]{1,5}", port_text) or not lowest_port <= int(port_text) <= 65535:
         raise ValueError("port out of range")
     return Address(host, int(port_text))
+
+
+def parse_place(value: object) -> Address:
+    """The same, or a port alone, which then is on this machine only."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if isinstance(value, str) and re.fullmatch(r"\s*[0-9]+\s*", value):
+        value = f"127.0.0.1:{value.strip()}"
+    return parse_address(value)
 
 
 def parse_advertised(value: object) -> Address:
@@ -109,22 +132,55 @@ def _parse_tls(name: str, protocol: str, item: Mapping[object, object]) -> Liste
         raise WrongListener(f"listener {name} has tls: listeners of protocol {protocol} have none yet; leave it out")
     if not isinstance(given, Mapping):
         raise WrongListener(f"listener {name} has tls = {show(given)}; expected a map of {', '.join(_TLS_KEYS)}")
-    for key, value in given.items():
-        if key not in _TLS_KEYS:
-            hint = did_you_mean(str(key), _TLS_KEYS, f"there is {', '.join(_TLS_KEYS)}")
-            raise WrongListener(f"tls of listener {name} has no such key as {key!r}; {hint}")
-        if not isinstance(value, str) or not value:
-            raise WrongListener(f"tls of listener {name} has {key} = {show(value)}; expected text")
-    for key in ("certificate", "key"):
-        if key not in given:
-            raise WrongListener(f"tls of listener {name} has no {key}; give it the path of a PEM file")
+    sni = _parse_sni(name, given.get("sni", {}))
+    texts = _texts_of(f"tls of listener {name}", {key: each for key, each in given.items() if key != "sni"}, _TLS_KEYS)
     client_auth = given.get("client_auth", "none")
     if client_auth not in _CLIENT_AUTH:
         raise WrongListener(
             f"tls of listener {name} has client_auth = {show(client_auth)}; expected one of {', '.join(_CLIENT_AUTH)}"
         )
-    paths = {key: Path(value) for key, value in given.items() if key not in ("client_auth", "names")}
-    return ListenerTls(**paths, client_auth=client_auth, names=given.get("names", "DEFAULT"))
+    paths = {key: Path(value) for key, value in texts.items() if key not in ("client_auth", "names")}
+    return ListenerTls(**paths, client_auth=client_auth, names=given.get("names", "DEFAULT"), sni=sni)
+
+
+def _parse_sni(name: str, given: object) -> Mapping[str, ShownTls]:
+    """What is shown to who asks for a name."""
+    if not isinstance(given, Mapping):
+        raise WrongListener(
+            f"tls of listener {name} has sni = {show(given)}; expected a map from names of servers to maps of "
+            f"{', '.join(_SHOWN_KEYS)}"
+        )
+    found: dict[str, ShownTls] = {}
+    for server, shown in given.items():
+        if not isinstance(server, str) or not _SERVER_NAME.fullmatch(server):
+            raise WrongListener(
+                f"sni of listener {name} has {show(server)}; expected a server's name, such as kafka.example.com or "
+                "*.example.com"
+            )
+        what = f"sni of listener {name} for {server}"
+        if server.lower() in found:
+            raise WrongListener(f"{what} is given twice: names are the same whatever their case")
+        if not isinstance(shown, Mapping):
+            raise WrongListener(f"{what} is {show(shown)}; expected a map of {', '.join(_SHOWN_KEYS)}")
+        paths = {key: Path(value) for key, value in _texts_of(what, shown, _SHOWN_KEYS).items()}
+        found[server.lower()] = ShownTls(**paths)
+    return MappingProxyType(found)
+
+
+def _texts_of(what: str, given: Mapping[object, object], known: tuple[str, ...]) -> dict[str, str]:
+    """What shows a certificate, and what goes with it. Raises `WrongListener`, saying of what."""
+    texts: dict[str, str] = {}
+    for key, value in given.items():
+        if not isinstance(key, str) or key not in known:
+            hint = did_you_mean(str(key), known, f"there is {', '.join(known)}")
+            raise WrongListener(f"{what} has no such key as {key!r}; {hint}")
+        if not isinstance(value, str) or not value:
+            raise WrongListener(f"{what} has {key} = {show(value)}; expected text")
+        texts[key] = value
+    for key in ("certificate", "key"):
+        if key not in texts:
+            raise WrongListener(f"{what} has no {key}; give it the path of a PEM file")
+    return texts
 
 
 def _parse_auth(name: str, protocol: str, item: Mapping[object, object]) -> tuple[str, ...]:

@@ -50,7 +50,9 @@ _SAID_AS_THEY_ARE = frozenset({"plain", "basic", "key"})
 """Ways to log in by which a secret itself goes over the wire."""
 
 # The client side of the command reads these; a broker started from the same shell must not stumble over them.
-_CLIENT_ENV = frozenset({"PENSTOCK_SERVER", "PENSTOCK_CONTEXT", "PENSTOCK_API_KEY", ENV_CONFIG_FILE, ENV_SECRET})
+_CLIENT_ENV = frozenset(
+    {"PENSTOCK_SERVER", "PENSTOCK_CONTEXT", "PENSTOCK_PASSWORD", "PENSTOCK_API_KEY", ENV_CONFIG_FILE, ENV_SECRET}
+)
 # Kubernetes adds such names to every container when a Service is called penstock or penstock-something.
 _SERVICE_LINK_ENV = re.compile(r"^PENSTOCK_(.*_)?(SERVICE_(HOST|PORT)(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_.*)?)?)$")
 _TOPIC_KEY = re.compile(r"^[a-z][a-z0-9]*([.-][a-z0-9]+)*$")
@@ -271,10 +273,8 @@ def _hint(key: str) -> str:
 def _check_exposure(config: Config) -> Config:
     """A door without a lock is for this machine only, unless somebody said otherwise."""
     listed = config.listeners.listed(in_cluster=bool(config.cluster.store))
-    for listener in listed:
-        is_safe = KINDS[listener.protocol].is_guarded or (listener.tls is not None and listener.auth)
-        if not (is_safe or listener.address.is_loopback or config.insecure):
-            raise ConfigError(_tell_exposed(listener))
+    for listener in () if config.insecure else config.exposed:
+        raise ConfigError(_tell_exposed(listener))
     for listener in listed:
         said = [word for word in listener.auth if word in _SAID_AS_THEY_ARE]
         if said and listener.tls is None and not listener.address.is_loopback:
@@ -322,7 +322,31 @@ def _check_cluster(config: Config) -> Config:
         given = [name for name in names if getattr(cluster, name) is not None]
         if given and len(given) < len(names):
             raise ConfigError(f"cluster.{given[0]} needs {' and '.join(f'cluster.{name}' for name in names)} too")
+    if cluster.tls_crl is not None and cluster.tls_ca is None:
+        raise ConfigError("cluster.tls_crl needs cluster.tls_ca too, which signs the list")
+    if config.security_mode == "closed" and not config.insecure and (far := _store_in_plain(cluster)) is not None:
+        way_out = "give them TLS (cluster.etcd_ca, etcd_cert, etcd_key)"
+        if cluster.store != EMBEDDED_STORE:
+            way_out = "use etcds:// with cluster.etcd_ca"
+        raise ConfigError(
+            f"cluster.store = {cluster.store} reaches {far} in plain: what is kept there, keys of passwords and who "
+            f"may do what among it, could be read and changed on the way. Either {way_out}, or accept that "
+            f"(--insecure, {ENV_PREFIX}INSECURE=true or insecure: true)"
+        )
     return config
+
+
+def _store_in_plain(cluster: Cluster) -> str | None:
+    """A host beyond this one by which the metadata store is reached without TLS, if there is one."""
+    if cluster.etcd_ca is not None or cluster.etcd_cert is not None or cluster.store.startswith("etcds://"):
+        return None
+    if cluster.store == EMBEDDED_STORE:
+        hosts = [member.partition("@")[2].rsplit(":", 2)[0] for member in cluster.members]
+    else:
+        places = cluster.store.partition("://")[2].partition("/")[0]
+        hosts = [re.sub(r":[0-9]+$", "", place) for place in places.split(",") if place]
+    hosts = [host.removeprefix("[").removesuffix("]") for host in hosts]
+    return next((host for host in hosts if not Address(host, 0).is_loopback), None)
 
 
 def _read_env(env: Mapping[str, str]) -> tuple[dict[str, Given], tuple[str, ...]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.server.config import ADVERTISED, EMBEDDED_STORE, ENV_SECRET, MIB
-from penstock.server.config_listeners import EXPECTED, parse_address, parse_advertised, parse_listeners
+from penstock.server.config_listeners import EXPECTED, parse_address, parse_advertised, parse_listeners, parse_place
 from penstock.server.doors.table import KINDS, Kind
 
 TOPIC_PREFIX = "defaults.topic."
@@ -62,6 +62,10 @@ def _parse_list(value: object) -> tuple[str, ...]:
     return texts
 
 
+def _parse_paths(value: object) -> tuple[Path, ...]:
+    return tuple(map(Path, _parse_list(value)))
+
+
 def _whole(low: int, high: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         if isinstance(value, bool | float) or not isinstance(value, int | str):
@@ -92,6 +96,8 @@ _ADDRESS = "host:port, such as 127.0.0.1:9092 or [::1]:9092 (port 0: any free on
 def _short_forms(kind: Kind) -> list[Setting]:
     """The settings of the listener that has a protocol's name."""
     address = Setting(SHORT_PREFIX + kind.name, parse_address, _ADDRESS, kind.purpose)
+    if kind.may_lack_host:
+        address = address._replace(parse=parse_place, allowed=f"[host:]port, such as {kind.port} or [::1]:{kind.port}")
     if not kind.is_told:
         return [address]
     told = Setting(
@@ -145,6 +151,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("cluster.tls_cert", _parse_path, "a file path", "this broker's certificate for other brokers"),
     Setting("cluster.tls_key", _parse_path, "a file path", "its private key, readable by nobody else"),
+    Setting("cluster.tls_crl", _parse_path, "a file path", "lists of brokers' certificates that are revoked"),
     Setting(
         "cluster.replication",
         _whole(1, 100),
@@ -186,7 +193,7 @@ SETTINGS: tuple[Setting, ...] = (
         _one_of("open", "watch", "closed"),
         "one of open, watch, closed",
         "whether rules decide who may do what; watch lets everything pass, and counts what closed would refuse. Not "
-        "set: closed if a listener has auth, else open",
+        "set: closed if a listener has auth or reaches beyond loopback (except by insecure), else open",
     ),
     Setting(
         "security.super_users",
@@ -204,8 +211,14 @@ SETTINGS: tuple[Setting, ...] = (
         "security.seal_key_file",
         _parse_path,
         "a file path",
-        "holds the key for secrets in the metadata store, where there is no cluster secret; a broker on its own makes "
-        "it if it is not there",
+        "holds the key that seals secrets in the metadata store. Not set: a key made of the cluster's secret; a broker "
+        "on its own makes one",
+    ),
+    Setting(
+        "security.other_seal_key_files",
+        _parse_paths,
+        "file paths separated by commas",
+        "hold keys that secrets may still be sealed by, or soon will be: see rotate-key in security.md",
     ),
     Setting("topics.auto_create", _parse_bool, "true or false", "create a topic when a client first asks for it"),
     Setting(

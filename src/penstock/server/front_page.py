@@ -21,10 +21,16 @@ class Whereabouts(NamedTuple):
     kafka: str
 
 
-def render(where: Whereabouts, accept: str) -> tuple[str, str]:
-    """Body and content type of the page, for an Accept header."""
-    title = f"Penstock {__version__}, broker {where.node_id}"
-    facts = {"Kafka clients": where.kafka or "not listening yet", "docs": _DOCS}
+def render(where: Whereabouts | None, accept: str) -> tuple[str, str]:
+    """Body and content type of the page, for an Accept header.
+
+    Args:
+        where: None for who may not know which broker it is.
+    """
+    title, facts = "Penstock", {"docs": _DOCS}
+    if where is not None:
+        title = f"Penstock {__version__}, broker {where.node_id}"
+        facts = {"Kafka clients": where.kafka or "not listening yet", **facts}
     if "text/html" in accept.lower():
         return _render_html(title, facts), "text/html; charset=utf-8"
     width = max(map(len, {**_PATHS, **facts}))

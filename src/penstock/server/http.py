@@ -30,11 +30,12 @@ from penstock.server import front_page
 from penstock.server.descriptors import HTTP_CONNECTIONS
 from penstock.server.front_page import Whereabouts
 from penstock.server.health import Health
-from penstock.server.http_login import Admission, HttpLogin
+from penstock.server.http_login import Admission, Asker, HttpLogin
 from penstock.server.listening import cannot_listen
 
 if TYPE_CHECKING:
-    import ssl
+    from penstock.net.tls_listener import TlsListener
+    from penstock.ports.network import TlsIdentity
 
 MAX_CONNECTIONS = HTTP_CONNECTIONS
 MAX_PIPELINED = 32  # requests of one connection that wait for the answer to an earlier one
@@ -58,6 +59,7 @@ def create_app(
     whereabouts: Callable[[], Whereabouts],
     stats: Stats,
     login: HttpLogin | None = None,
+    has_front_page: bool = True,
 ) -> ASGIApp:
     """Build the app that answers health and metrics.
 
@@ -68,6 +70,7 @@ def create_app(
         whereabouts: what the front page tells of the broker.
         stats: where requests are counted.
         login: who may see more than that the broker lives and is ready; everybody if there is none.
+        has_front_page: whether `/` says what is where.
     """
 
     async def live(request: Request) -> Response:
@@ -75,7 +78,9 @@ def create_app(
 
     async def ready(request: Request) -> Response:
         reasons = health.not_ready()
-        body = {"status": "not ready" if reasons else "ready", "reasons": reasons}
+        body: dict[str, object] = {"status": "not ready" if reasons else "ready"}
+        if await _knows(request, login):  # they name listeners and brokers
+            body["reasons"] = reasons
         return JSONResponse(body, 503 if reasons else 200, headers=_NO_STORE)
 
     async def whole(request: Request) -> Response:
@@ -92,31 +97,39 @@ def create_app(
         return Response(body, headers={"content-type": content_type})
 
     async def front(request: Request) -> Response:
-        body, content_type = front_page.render(whereabouts(), request.headers.get("accept", ""))
-        return Response(body, headers={"content-type": content_type, "vary": "accept", **_NO_STORE})
+        where = whereabouts() if await _knows(request, login) else None
+        body, content_type = front_page.render(where, request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type, "vary": "accept, authorization", **_NO_STORE})
 
     async def missing(request: Request, error: Exception) -> Response:
         return PlainTextResponse(front_page.render_missing(request.url.path), 404)
 
-    app = Starlette(
-        routes=[
-            Route("/", front),
-            Route("/health/live", live),
-            Route("/health/ready", ready),
-            Route("/health", whole),
-            Route("/metrics", metrics),
-        ],
-        exception_handlers={404: missing},
-    )
-    return _Counted(app, stats)
+    routes = [
+        Route("/health/live", live),
+        Route("/health/ready", ready),
+        Route("/health", whole),
+        Route("/metrics", metrics),
+    ]
+    if has_front_page:
+        routes.append(Route("/", front))
+    return _Counted(Starlette(routes=routes, exception_handlers={404: missing}), stats)
+
+
+def _asker(request: Request) -> Asker:
+    host = request.client.host if request.client is not None else ""
+    certificate = request.scope.get("state", {}).get("certificate")
+    return Asker(host, request.headers.get("authorization", ""), certificate)
+
+
+async def _knows(request: Request, login: HttpLogin | None) -> bool:
+    return login is None or await login.knows(_asker(request))
 
 
 async def _refusal(request: Request, login: HttpLogin | None) -> Response | None:
     """What is answered in place of what was asked for; None if it may be seen."""
     if login is None:
         return None
-    host = request.client.host if request.client is not None else ""
-    admission = await login.admit(host, request.headers.get("authorization", ""))
+    admission = await login.admit(_asker(request))
     if admission is Admission.ALLOWED:
         return None
     if admission is Admission.REFUSED:
@@ -271,7 +284,7 @@ class HttpDoor:
         app: ASGIApp,
         max_connections: int = MAX_CONNECTIONS,
         name: str = "http",
-        tls: "ssl.SSLContext | None" = None,
+        tls: "TlsIdentity | None" = None,
     ) -> None:
         self._tls = tls
         self._name = name
@@ -280,6 +293,7 @@ class HttpDoor:
         self._max_connections = max_connections
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
+        self._listener: TlsListener | None = None
 
     @property
     def accepting(self) -> bool:
@@ -309,9 +323,9 @@ class HttpDoor:
             timeout_graceful_shutdown=STOP_GRACE_S,
         )
         config.load()
-        config.ssl = self._tls  # which it would make of files, and never renew
         self._server = server = _Server(config, self._max_connections)
-        self._task = asyncio.create_task(server.serve(sockets=[sock]), name="http-door")
+        own = [sock] if self._tls is None else []
+        self._task = asyncio.create_task(server.serve(sockets=own), name="http-door")
         self._task.add_done_callback(self._ended)
         accepting = asyncio.create_task(server.accepting.wait())
         await asyncio.wait({accepting, self._task}, return_when=asyncio.FIRST_COMPLETED)
@@ -319,11 +333,39 @@ class HttpDoor:
         if self._task.done():
             sock.close()
             raise StartupError(f"listener {self._name} = {host}:{port} did not start: {self._task.exception()}")
+        if self._tls is not None:
+            try:
+                self._listener = self._listen(sock, self._tls, server)
+            except OSError as error:  # another one has bound the port as well, and was quicker
+                sock.close()
+                await self.close()
+                raise cannot_listen(self._name, host, port, error) from error
+
+    def _listen(self, sock: socket.socket, identity: "TlsIdentity", server: _Server) -> "TlsListener":
+        """Accept under TLS, for a server of uvicorn that has no sockets of its own."""
+        from penstock.net.tls_listener import TlsListener  # who speaks in plain needs none of it
+        from penstock.server.http_tls import LANDING_BYTES, PENDING, TlsReceiver, YieldingHandshakes
+
+        landing = memoryview(bytearray(LANDING_BYTES))
+        pending = min(PENDING, self._max_connections)
+
+        def make_protocol(certificate: bytes | None) -> GuardedHttp:
+            return GuardedHttp(server.config, server.server_state, {"certificate": certificate})
+
+        return TlsListener(
+            [sock],
+            lambda: TlsReceiver(make_protocol, landing, self.address),
+            identity,
+            make_handshakes=lambda has_room: YieldingHandshakes(has_room, pending=pending),
+        )
 
     async def close(self) -> None:
         """Stop accepting, let running answers finish for a second, close. Does nothing when not open."""
         if self._server is None or self._task is None:
             return
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
         self._server.should_exit = True
         _, late = await asyncio.wait({self._task}, timeout=STOP_GRACE_S + 1)
         for task in late:

@@ -23,7 +23,7 @@ class Guarded(NamedTuple):
 
 
 @contextmanager
-def guarded_broker(directory: Path) -> Iterator[Guarded]:
+def guarded_broker(directory: Path, mode: str = "closed", seal_key_file: Path | None = None) -> Iterator[Guarded]:
     admin = directory / "admin.password"
     admin.touch(0o600)
     admin.write_text(f"{ADMIN_PASSWORD}\n")
@@ -43,7 +43,7 @@ def guarded_broker(directory: Path) -> Iterator[Guarded]:
             auth=MappingProxyType({"kafka": ("scram",)}),
         )
         defaults = Defaults(topic=MappingProxyType({"flush": "os"}), partitions=1)
-        security = Security(mode="closed", admin_password_file=admin)
+        security = Security(mode=mode, admin_password_file=admin, seal_key_file=seal_key_file)
         config = Config(data_dir=directory / "data", listeners=listeners, defaults=defaults, security=security)
         broker = EmbeddedBroker(config, thread)
         broker.start()

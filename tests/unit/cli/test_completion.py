@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.contexts import Context, Contexts
+from penstock.cli.contexts import Contexts
 from penstock.cli.main import COMMANDS, main
+from penstock.client.contexts import Context
 from penstock.testing import EmbeddedBroker
 
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))

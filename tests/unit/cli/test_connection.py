@@ -11,8 +11,9 @@ from confluent_kafka import KafkaError
 from tests.unit.cli.scripted_broker import Script, scripted_broker
 
 from penstock.cli.connection import Refused, Server, find_server, read_properties
-from penstock.cli.contexts import Context, Contexts
+from penstock.cli.contexts import Contexts
 from penstock.cli.failure import CommandError
+from penstock.client.contexts import Context
 from penstock.testing import EmbeddedBroker
 
 Run = Callable[..., Any]
@@ -22,8 +23,8 @@ Run = Callable[..., Any]
 def env(tmp_path: Path) -> dict[str, str]:
     """A home with two contexts, one of them current."""
     contexts = Contexts.load({"HOME": str(tmp_path)})
-    contexts.by_name["near"] = Context("near:1", {"sasl.password": "near"})
-    contexts.by_name["far"] = Context("far:1", {"sasl.password": "far"})
+    contexts.by_name["near"] = Context("near:1", {"sasl.password.file": "near"})
+    contexts.by_name["far"] = Context("far:1", {"sasl.password.file": "far"})
     contexts.current = "near"
     contexts.save()
     return {"HOME": str(tmp_path)}
@@ -56,7 +57,7 @@ def test_flag_before_environment_before_context(
     found: tuple[str, str, str | None],
 ) -> None:
     server = find_server(address, context, env=env | variables)
-    assert (server.address, server.origin, server.properties.get("sasl.password")) == found
+    assert (server.address, server.origin, server.properties.get("sasl.password.file")) == found
 
 
 def test_the_default_without_any_of_them(tmp_path: Path) -> None:
@@ -65,8 +66,8 @@ def test_the_default_without_any_of_them(tmp_path: Path) -> None:
 
 
 def test_a_property_on_the_line_wins_over_the_context_s(env: dict[str, str]) -> None:
-    server = find_server(properties={"sasl.password": "mine", "client.id": "me"}, env=env)
-    assert server.properties == {"sasl.password": "mine", "client.id": "me"}
+    server = find_server(properties={"sasl.password.file": "mine", "client.id": "me"}, env=env)
+    assert server.properties == {"sasl.password.file": "mine", "client.id": "me"}
     assert server.client_properties({"client.id": "x", "linger.ms": 5})["client.id"] == "me"
     assert server.client_properties()["bootstrap.servers"] == "near:1"
 

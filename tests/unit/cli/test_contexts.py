@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.contexts import Context, Contexts
+from penstock.cli.contexts import Contexts
 from penstock.cli.failure import CommandError
 from penstock.cli.main import main
+from penstock.client.contexts import Context
 
 Penstock = Callable[..., tuple[int, str, str]]
 
@@ -112,7 +113,7 @@ def test_a_broken_file_is_named_with_what_is_wrong(
 def test_what_looks_like_a_number_stays_a_password(file: Path) -> None:
     write(file, "current: 7\ncontexts: {7: {server: a:1, properties: {sasl.password: 0123, sasl.username: null}}}\n")
     contexts = Contexts.load(os.environ)
-    assert contexts.get(contexts.current or "").properties == {"sasl.password": "0123", "sasl.username": "null"}
+    assert contexts.by_name[contexts.current or ""].properties == {"sasl.password": "0123", "sasl.username": "null"}
 
 
 def test_a_file_that_cannot_be_read(file: Path) -> None:

@@ -10,9 +10,11 @@ from tests.unit.cli.guarded_broker import ADMIN_PASSWORD, Guarded, guarded_broke
 
 from penstock.cli import login
 from penstock.cli.connection import Server
-from penstock.cli.contexts import Context, Contexts
+from penstock.cli.contexts import Contexts
 from penstock.cli.failure import CommandError
 from penstock.cli.main import main
+from penstock.client.contexts import Context
+from penstock.client.credentials import overlay
 
 SCRAM = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}
 JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="{}" password="{}";'
@@ -48,7 +50,7 @@ def hush(tmp_path: Path) -> str:
     ],
 )
 def test_no_password_of_another_user(lower: dict[str, str], upper: dict[str, str], both: dict[str, str]) -> None:
-    assert login.overlay(lower, upper) == both
+    assert overlay(lower, upper) == both
 
 
 def test_where_the_password_is(hush: str) -> None:
@@ -121,19 +123,52 @@ def test_a_context_keeps_where_the_password_is(
 ) -> None:
     monkeypatch.chdir(guarded.admin.parent)
     said = [*(f"{key}={value}" for key, value in SCRAM.items()), "sasl.username=admin"]
+    assert main(["context", "add", "tls", "--server", "a:1", "-X", "ssl.ca.location=ca.pem"]) == 0
+    assert main(["context", "add", "probe", "--server", "a:1", "-X", "ssl.ca.location=probe"]) == 0
+    paths = [Contexts.load(os.environ).get(name).properties["ssl.ca.location"] for name in ("tls", "probe")]
+    assert paths == [str(guarded.admin.parent / "ca.pem"), "probe"]
     words = [word for each in [*said, f"sasl.password.file={guarded.admin.name}"] for word in ("-X", each)]
     assert main(["context", "add", "here", "--server", guarded.scram, *words]) == 0
     monkeypatch.chdir("/")
-    assert main(["user", "list"]) == 0
+    assert main(["user", "list", "--context", "here"]) == 0
     assert main(["context", "list"]) == 0
     assert ADMIN_PASSWORD not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("key", ["sasl.password", "sasl.jaas.config", "ssl.key.password", "ssl.key.pem"])
+def test_a_context_is_no_place_for_a_secret(key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    contexts = Contexts.load(os.environ)
+    contexts.by_name["old"] = Context("127.0.0.1:1", {key: "hush"})
+    contexts.current = "old"
+    contexts.save()
+    way_out = "name a file with sasl.password.file, or set $PENSTOCK_PASSWORD" if "sasl" in key else "--command-config"
+    for words in (["topic", "list"], ["user", "list", "--context", "old"]):
+        assert main(words) == 2
+        err = capsys.readouterr().err
+        assert f"{contexts.path}: context 'old' holds a secret, {key}" in err
+        assert way_out in err and err.count("\n") == 1
+    assert main(["context", "list"]) == 0
+    assert main(["context", "remove", "old"]) == 0
+    assert "hush" not in "".join(capsys.readouterr())
+
+
+def test_an_api_key_is_said_to_be_no_login_here(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PENSTOCK_API_KEY", "hush")
+    who = [word for key, value in SCRAM.items() for word in ("-X", f"{key}={value}")]
+    for words in ([], [*who, "-X", "sasl.username=admin"]):
+        assert main(["topic", "list", "--server", guarded.scram, *words]) != 0
+        err = capsys.readouterr().err
+        assert "$PENSTOCK_API_KEY is set, and is no login for a Kafka listener" in err
+        assert "hush" not in err
 
 
 def test_the_server_of_a_file_of_properties(
     guarded: Guarded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     contexts = Contexts.load(os.environ)
-    contexts.by_name["elsewhere"] = Context("127.0.0.1:1", {"sasl.username": "nobody", "sasl.password": "x"})
+    contexts.by_name["elsewhere"] = Context("127.0.0.1:1", {"sasl.username": "nobody", "sasl.password.file": "x"})
     contexts.current = "elsewhere"
     contexts.save()
     file = tmp_path / "client.properties"

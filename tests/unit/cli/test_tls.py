@@ -19,6 +19,7 @@ from penstock.cli.failure import CommandError
 from penstock.cli.main import main
 from penstock.cli.new_files import _write_beside, write_new
 from penstock.net.certificates import ClientAuth, KeyPair, TlsSettings, load
+from penstock.protocols.internal.broker_certificate import names_broker
 
 Capture = pytest.CaptureFixture[str]
 Call = Callable[..., Any]
@@ -107,6 +108,22 @@ def test_brokers_take_what_it_makes_and_clients_find_the_host_in_it(answer: Call
         shake_hands(loaded.server_context, client, "other.example.com")
     # What one broker shows another as its client.
     assert shake_hands(loaded.server_context, loaded.client_context, host).getpeercert()
+
+
+def test_only_a_broker_s_certificate_is_taken_for_one(answer: Call, refused: Callable[..., str]) -> None:
+    answer("init", "tls")
+    answer("issue", "tls", "broker-1", "--broker", "--host", "localhost", "--host", "127.0.0.1")
+    answer("issue", "tls", "server", "--host", "localhost")
+    answer("issue", "tls", "alice", "--client")
+    for name, is_broker in (("broker-1", True), ("server", False), ("alice", False)):
+        der = ssl.PEM_cert_to_DER_cert(Path(f"tls/{name}.pem").read_text())
+        assert names_broker(der) is is_broker, name
+    (shown,) = answer("show", "tls/broker-1.pem")["certificates"]
+    assert shown["names"] == ["DNS:localhost", "IP:127.0.0.1", "URI:penstock:broker"]
+    assert not names_broker(b"no certificate")
+    for words in ((), ("--client",)):
+        assert "--broker needs --host" in refused("issue", "tls", "eve", "--broker", *words)
+    assert not Path("tls/eve.pem").exists()
 
 
 def test_a_client_s_certificate_is_no_server_s(answer: Call) -> None:

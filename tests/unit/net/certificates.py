@@ -6,6 +6,8 @@ from pathlib import Path
 
 from penstock.net.tls import TlsFiles
 
+BROKER = "IP:127.0.0.1,DNS:localhost,URI:penstock:broker"
+"""What the certificate of a broker on this machine names."""
 _EC = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
@@ -30,6 +32,12 @@ class Authority:
     @property
     def certificate(self) -> str:
         return self._path("ca.pem")
+
+    def renew(self, name: str) -> str:
+        """Another certificate of the same key."""
+        path = self._path(f"{name}.pem")
+        _openssl("req", "-x509", "-new", "-key", self._path("ca.key"), "-out", path, "-subj", "/CN=renewed")
+        return path
 
     def sign(self, name: str, subject_names: str = "IP:127.0.0.1,DNS:localhost", *, days: int = 2) -> TlsFiles:
         """A certificate and its key; `days` below 0 is one that has ended."""

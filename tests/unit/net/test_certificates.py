@@ -74,8 +74,12 @@ def serial_of(path: str) -> int:
     return parsed(path).serial_number
 
 
+def contents_of(path: str) -> bytes:
+    return Path(path).read_bytes()
+
+
 def copy(source: str, target: str) -> None:
-    Path(target).write_bytes(Path(source).read_bytes())
+    Path(target).write_bytes(contents_of(source))
 
 
 def revoke(authority: Authority, path: Path, *revoked: TlsFiles, signer: Authority | None = None) -> str:
@@ -312,35 +316,6 @@ async def test_the_certificate_of_the_name_that_is_asked_for(authority: Authorit
     await listener.close()
 
 
-async def test_a_context_that_is_given_away_shows_what_is_newest(authority: Authority, files: TlsFiles) -> None:
-    exact = authority.sign("exact")
-    certificates = Certificates(required(files, by_name={"a.example": pair_of(exact)}), Now())
-    server = await asyncio.start_server(
-        lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=certificates.following_context()
-    )
-    address = server.sockets[0].getsockname()
-    alice = authority.sign("alice")
-
-    async def found(name: str) -> int:
-        context = TlsFiles(alice.certificate, alice.key, authority.certificate).make_client_context()
-        context.check_hostname = False
-        _, writer = await asyncio.open_connection(*address, ssl=context, server_hostname=name)
-        certificate = writer.get_extra_info("ssl_object").getpeercert(True)
-        writer.transport.abort()
-        return x509.load_der_x509_certificate(certificate).serial_number
-
-    for name in ("127.0.0.1", "localhost"):
-        assert await found(name) == serial_of(files.certificate)
-    assert await found("a.example") == serial_of(exact.certificate)
-    old = serial_of(files.certificate)
-    authority.sign("broker")
-    assert await certificates.reload()
-    for name in ("127.0.0.1", "localhost"):
-        assert await found(name) == serial_of(files.certificate) != old
-    assert await found("a.example") == serial_of(exact.certificate)
-    server.close()
-
-
 async def test_what_is_spoken_within_is_agreed_on(authority: Authority, files: TlsFiles) -> None:
     _, listener = await serve(Certificates(TlsSettings(pair_of(files), protocols=("http/1.1",)), Now()))
     for offered, agreed in ((["h2", "http/1.1"], "http/1.1"), (["h2"], None)):
@@ -363,6 +338,17 @@ async def test_when_certificates_end(files: TlsFiles) -> None:
     ends_ms = Certificates(required(files), Now()).ends_ms
     assert set(ends_ms) == {files.certificate, files.authority}
     assert abs(ends_ms[files.certificate] / 1000 - time.time() - 2 * DAY_S) < DAY_S / 24
+
+
+async def test_an_authority_ends_when_the_first_certificate_in_its_file_does(
+    authority: Authority, files: TlsFiles, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bundle.pem"
+    short = authority.sign("short", days=1)
+    for names in ((authority.certificate, short.certificate), (short.certificate, authority.certificate)):
+        bundle.write_bytes(b"".join(contents_of(name) for name in names))
+        ends_ms = Certificates(required(files, authority=str(bundle)), Now()).ends_ms
+        assert abs(ends_ms[str(bundle)] / 1000 - time.time() - DAY_S) < DAY_S / 24
 
 
 def locked(files: TlsFiles, directory: Path, word: str = "word") -> TlsFiles:

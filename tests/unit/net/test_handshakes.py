@@ -5,6 +5,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -149,6 +150,72 @@ async def test_in_a_crowd_the_slow_make_room_sooner(files: TlsFiles) -> None:
     transport.abort()
     quiet.writer.close()  # type: ignore[attr-defined]
     await listener.close()
+
+
+async def test_among_those_who_wait_the_last_is_next(files: TlsFiles) -> None:
+    _, listener, (handshakes,) = await listen(files, places=1)
+
+    def has(begun: int) -> bool:
+        return handshakes.under_way + len(handshakes._waiting) == begun
+
+    slow = [await silent(listener) for _ in range(4)]
+    for number, each in enumerate(slow):
+        each.writer.write(BEGUN)  # type: ignore[attr-defined]
+        await until(partial(has, number + 1))
+    good = asyncio.create_task(
+        TcpNetwork().connect(*listener.address, End(), timeout_s=DEADLINE_S, tls=files.make_client_context())
+    )
+    await until(lambda: len(handshakes._waiting) == 4)
+    slow[0].writer.close()  # type: ignore[attr-defined]
+    transport = await good
+    assert len(handshakes) == 3
+    transport.abort()
+    for each in slow[1:]:
+        each.writer.close()  # type: ignore[attr-defined]
+    await listener.close()
+
+
+class Distant:
+    """As much of a stream as handshakes ask for, of a machine that is another one."""
+
+    def __init__(self, host: str) -> None:
+        self.peer = f"{host}:5"
+        self.began = False
+        self.is_gone = False
+
+    def go_on(self) -> None:
+        self.began = True
+
+    def give_up(self, reason: str) -> None:
+        self.is_gone = True
+
+
+async def test_no_host_has_all_places() -> None:
+    handshakes = Handshakes(lambda: None, places=5, places_of_host=2)
+    many = [Distant("10.0.0.1") for _ in range(4)]
+    other = Distant("10.0.0.2")
+    assert [handshakes.begin(each) for each in (*many, other)] == [True, True, False, False, True]  # type: ignore[arg-type]
+    handshakes.end(other)  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    assert not any(each.began for each in many)
+    handshakes.end(many[0])  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    assert [each.began for each in many] == [False, False, False, True]
+    for each in many:
+        handshakes.end(each)  # type: ignore[arg-type]
+    assert (len(handshakes), handshakes._hosts, dict(handshakes._under_way_of)) == (0, {}, {})
+    handshakes.close()
+
+
+async def test_who_waits_goes_sooner_where_others_cannot_even_connect() -> None:
+    handshakes = Handshakes(lambda: None, places=1, connected=2, crowded_s=0.01)
+    slow, waiting = Distant("10.0.0.1"), Distant("10.0.0.2")
+    for each in (slow, waiting):
+        handshakes.connected(each)  # type: ignore[arg-type]
+        handshakes.begin(each)  # type: ignore[arg-type]
+    await until(lambda: slow.is_gone)
+    assert waiting.is_gone and not waiting.began
+    handshakes.close()
 
 
 async def test_many_at_once_all_come_in(files: TlsFiles) -> None:

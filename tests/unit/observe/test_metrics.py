@@ -6,9 +6,11 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.observe.meanings import COUNTERS, HISTOGRAMS, STAT_GAUGES
+from penstock.engine.access import Kind, Operation
+from penstock.observe.meanings import COUNTERS, HISTOGRAMS, LABELLED_COUNTERS, STAT_GAUGES
 from penstock.observe.metrics import Exposition, Gauges
-from penstock.observe.stats import Histogram, Stats
+from penstock.observe.stats import LOGIN_MECHANISMS, Histogram, Stats
+from penstock.security.methods import Method
 
 
 def scrape(stats: Stats, gauges: Gauges | None = None) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
@@ -23,7 +25,8 @@ def scrape(stats: Stats, gauges: Gauges | None = None) -> dict[str, dict[tuple[t
 
 
 def test_every_stat_has_a_metric() -> None:
-    covered = {m.field for m in (*COUNTERS, *HISTOGRAMS, *STAT_GAUGES)} | {"requests"}
+    covered = {m.field for m in (*COUNTERS, *HISTOGRAMS, *STAT_GAUGES)} | {m.field for m in LABELLED_COUNTERS}
+    covered.add("requests")
     assert covered == set(Stats.__slots__)
 
 
@@ -36,6 +39,24 @@ def test_each_stat_lands_under_its_own_name() -> None:
         assert found[f"penstock_{meaning.name}_total"][()] == number
     for number, meaning in enumerate(STAT_GAUGES, start=11 + len(COUNTERS)):
         assert found[f"penstock_{meaning.name}"][()] == number
+
+
+def test_logins_and_denials_are_told_apart_by_labels_from_fixed_lists() -> None:
+    """All outcomes of logins are there from the start: what a series begins with is no increase to Prometheus."""
+    stats = Stats()
+    assert tuple(each.value for each in Method) == LOGIN_MECHANISMS
+    assert all(Operation(operation) and Kind(kind) for operation, kind in stats.denials)
+    stats.logins["scram", "failed"] += 3
+    stats.denials["read", "topic"] = 2
+    found = scrape(stats)
+    logins = found["penstock_security_logins_total"]
+    assert len(logins) == len(LOGIN_MECHANISMS) * 3 and sum(logins.values()) == 3
+    assert logins[("mechanism", "scram"), ("outcome", "failed")] == 3
+    denials = found["penstock_security_denials_total"]
+    assert denials == {
+        (("kind", "cluster"), ("operation", "describe")): 0,
+        (("kind", "topic"), ("operation", "read")): 2,
+    }
 
 
 def test_the_names_dashboards_rely_on() -> None:

@@ -60,7 +60,7 @@ class Node:
         self.keys = KeyChanges(changes, self.loader, SEALING, self.clock, random)
         self.used = UsedKeys(self.store)
         self.passwords = Passwords(self.clock, random, in_thread)
-        self.authenticator = Authenticator(self.loader, self.clock, random, SEALING.decoy, self.passwords, self.used)
+        self.authenticator = Authenticator(self.loader, self.clock, random, self.passwords, self.used)
 
     async def begin(self) -> "Node":
         await self.loader.start()

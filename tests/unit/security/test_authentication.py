@@ -165,6 +165,11 @@ def test_to_know_the_password_of_one_who_may_not_log_in_is_a_failure_like_others
         for _ in range(FREE_FAILURES):
             assert "too early" not in await refused(node, Plain("alice", SECRET))
         assert "too early" in await refused(node, Plain("alice", SECRET))
+        await node.users.create("bob", SECRET)
+        await node.users.alter("bob", is_enabled=False)
+        for _ in range(FREE_FAILURES):
+            assert await log_in(node, "bob", "pencil") is None
+        assert "too early" in await refused(node, Plain("bob", SECRET))
 
     with_node(test)
 
@@ -184,6 +189,100 @@ def test_failures_of_scram_count_too_and_early_ones_do_not() -> None:
         assert await log_in(node, "alice", "pencil")
 
     with_node(test)
+
+
+@pytest.mark.parametrize("mechanism", [None, *Mechanism])
+def test_guesses_at_the_same_time_are_as_many_as_one_after_the_other(mechanism: Mechanism | None) -> None:
+    """However many exchanges are open, or passwords wait to be salted, before the first one has failed."""
+
+    async def test() -> None:
+        held = asyncio.Event()
+
+        async def holding(function: Callable, *arguments: Any) -> Any:
+            if function is derive:
+                await held.wait()
+            return function(*arguments)
+
+        node = await Node(SimulatedEtcd(max_delay_s=0.0), in_thread=holding).begin()
+        await node.users.create("alice", SECRET)
+
+        async def guess(password: str) -> str:
+            try:
+                if mechanism is None:
+                    await node.authenticator.authenticate(Plain("alice", Secret(password)), PEER)
+                    return ""
+                login = node.authenticator.begin_scram(mechanism, PEER)
+                client = ScramClient(mechanism, "alice", password)
+                final = client.final(await login.step(client.first()))
+                await held.wait()
+                await login.step(final)
+                with pytest.raises(NotAuthenticated):
+                    await login.step(final)
+            except NotAuthenticated as error:
+                return error.reason
+            return ""
+
+        guesses = [asyncio.ensure_future(guess("wrong")) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        held.set()
+        told = await asyncio.gather(*guesses)
+        assert sum("wrong password" in reason for reason in told) == FREE_FAILURES
+        assert sum("too early" in reason for reason in told) == 20 - FREE_FAILURES
+        assert "too early" in await guess("pencil")
+        await asyncio.sleep(1.01)
+        held.clear()
+        right = [asyncio.ensure_future(guess("pencil")) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        held.set()
+        assert set(await asyncio.gather(*right)) == {""}, "who is right is let in as often as it comes"
+
+    run_virtual(test, 1)
+
+
+def test_an_exchange_that_came_too_early_is_over() -> None:
+    async def test(node: Node) -> None:
+        await node.users.create("alice", SECRET)
+        login, client = (
+            node.authenticator.begin_scram(Mechanism.SHA_256, PEER),
+            ScramClient(Mechanism.SHA_256, "alice", "pencil"),
+        )
+        final = client.final(await login.step(client.first()))
+        for _ in range(FREE_FAILURES):
+            await refused(node, Plain("alice", Secret("wrong")))
+        with pytest.raises(NotAuthenticated):
+            await login.step(final)
+        await asyncio.sleep(1.01)
+        with pytest.raises(NotAuthenticated):
+            await login.step(final)
+        assert login.subject is None
+
+    with_node(test)
+
+
+def test_passwords_from_one_address_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING_OF_ONE", 10)
+
+    async def test() -> None:
+        held = asyncio.Event()
+
+        async def holding(function: Callable, *arguments: Any) -> Any:
+            if function is derive:
+                await held.wait()
+            return function(*arguments)
+
+        node = await Node(SimulatedEtcd(max_delay_s=0.0), in_thread=holding).begin()
+        await node.users.create("alice", SECRET)
+        flood = [asyncio.ensure_future(refused(node, Plain(f"x{number}", SECRET))) for number in range(30)]
+        await asyncio.sleep(0.1)
+        assert sum(each.done() for each in flood) == 20
+        elsewhere = asyncio.ensure_future(node.authenticator.authenticate(Plain("alice", SECRET), Peer("b", "kafka")))
+        await asyncio.sleep(0.1)
+        held.set()
+        assert (await elsewhere).principal == "User:alice"
+        await asyncio.gather(*flood)
+        assert not node.passwords._waiting
+
+    run_virtual(test, 1)
 
 
 def test_what_is_looked_at_early_tells_nothing() -> None:

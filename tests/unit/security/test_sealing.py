@@ -51,7 +51,6 @@ def test_a_key_is_replaced_by_another_one() -> None:
     assert both.is_current(anew) and SealingKeys(NEW).open(PATH, anew) == Secret("x")
     with pytest.raises(SealedAway, match="is not here"):
         SealingKeys(NEW).open(PATH, sealed)
-    assert SealingKeys(OLD).decoy != SealingKeys(NEW).decoy != NEW
 
 
 def test_keys_are_derived_as_rfc_5869_says() -> None:
@@ -170,3 +169,42 @@ def test_a_file_with_a_secret(tmp_path: Path) -> None:
     for other in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(WrongSettings):
             read_secret_file(str(other))
+
+
+@pytest.mark.parametrize(
+    ("owner", "group", "mode", "is_taken"),
+    [
+        (0, 4242, 0o440, True),  # as Kubernetes mounts a Secret with an fsGroup
+        (0, 10001, 0o640, True),
+        (0, 0, 0o440, True),
+        (10001, 4242, 0o400, True),
+        (0, 4343, 0o440, False),
+        (0, 4242, 0o444, False),
+        (0, 4242, 0o460, False),
+        (0, 4242, 0o450, False),
+        (10001, 10001, 0o640, False),
+        (4242, 4242, 0o640, False),
+    ],
+)
+def test_what_root_gave_may_be_our_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, group: int, mode: int, is_taken: bool
+) -> None:
+    """As user 10001, in group 4242 as well."""
+    path, fstat = tmp_path / "admin", os.fstat
+    path.write_bytes(b"hunter2")
+    path.chmod(mode)
+
+    def of(descriptor: int) -> os.stat_result:
+        found = list(fstat(descriptor)[:10])
+        found[stat.ST_UID], found[stat.ST_GID] = owner, group
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "fstat", of)
+    monkeypatch.setattr(os, "geteuid", lambda: 10001)
+    monkeypatch.setattr(os, "getegid", lambda: 10001)
+    monkeypatch.setattr(os, "getgroups", lambda: [4242])
+    if is_taken:
+        assert read_secret_file(str(path)).reveal() == b"hunter2"
+        return
+    with pytest.raises(WrongSettings, match="chmod 600"):
+        read_secret_file(str(path))

@@ -65,6 +65,7 @@ def test_every_setting_is_reachable_from_every_layer(tmp_path: Path) -> None:
         "listeners": "[{name: outside, protocol: kafka, address: 127.0.0.1:6}]",
         "listeners.kafka": "127.0.0.1:1",
         "listeners.http": "[::1]:2",
+        "listeners.metrics": "9",
         "listeners.advertised_kafka": "broker.example:3",
         "listeners.internal": "127.0.0.1:4",
         "listeners.advertised_internal": "broker.example:5",
@@ -81,6 +82,7 @@ def test_every_setting_is_reachable_from_every_layer(tmp_path: Path) -> None:
         "cluster.tls_ca": "/d",
         "cluster.tls_cert": "/e",
         "cluster.tls_key": "/f",
+        "cluster.tls_crl": "/g",
         "cluster.replication": "2",
         "cluster.lease_s": "9",
         "cluster.replica_lag_ms": "5000",
@@ -91,6 +93,7 @@ def test_every_setting_is_reachable_from_every_layer(tmp_path: Path) -> None:
         "security.super_users": "User:root",
         "security.admin_password_file": "/q",
         "security.seal_key_file": "/k",
+        "security.other_seal_key_files": "/l,/m",
         "topics.auto_create": "false",
         "defaults.topic.partitions": "9",
         "limits.max_connections": "10",
@@ -239,6 +242,7 @@ def test_a_mistyped_variable_is_refused(name: str) -> None:
 def test_variables_that_are_no_settings_are_left_alone() -> None:
     env = {
         "PENSTOCK_SERVER": "x",
+        "PENSTOCK_PASSWORD": "x",
         "PENSTOCK_SERVICE_HOST": "10.0.0.1",
         "PENSTOCK_PORT": "tcp://10.0.0.1:9092",
         "PENSTOCK_PORT_9092_TCP_ADDR": "10.0.0.1",
@@ -286,7 +290,7 @@ def test_loopback_needs_nothing(host: str) -> None:
     load(env={}, flags={"listeners.kafka": flag(f"{host}:0"), "listeners.http": flag(f"{host}:0")})
 
 
-@pytest.mark.parametrize("listener", ["kafka", "http"])
+@pytest.mark.parametrize("listener", ["kafka", "http", "metrics"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.1.2.3", "[::]", "[fe80::1]", "broker.example", "127.0.0.1.example"])
 def test_beyond_loopback_needs_insecure(listener: str, host: str) -> None:
     flags = {f"listeners.{listener}": flag(f"{host}:4444")}
@@ -327,12 +331,43 @@ def test_assignments() -> None:
         ({"cluster.store": "zookeeper://a:1"}, "etcd://"),
         ({"cluster.tls_cert": "/c"}, "cluster.tls_key"),
         ({"cluster.etcd_key": "/c"}, "cluster.etcd_cert"),
+        ({"cluster.tls_crl": "/c"}, "cluster.tls_crl needs cluster.tls_ca too"),
         ({"cluster.store": "etcd://a:1", "listeners.internal": "0.0.0.0:9094"}, "listeners.advertised_internal"),
     ],
 )
 def test_what_belongs_together_in_a_cluster(flags: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(says)):
         load(env={}, flags={key: flag(value) for key, value in flags.items()})
+
+
+_EMBEDDED = {"cluster.store": "embedded", "cluster.members": "1@127.0.0.1:1:2,2@10.0.0.2:1:2,3@[::1]:1:2"}
+_LOCAL = {"cluster.store": "embedded", "cluster.members": "1@127.0.0.1:1:2,2@localhost:1:2,3@[::1]:1:2"}
+_FILES = {"cluster.etcd_ca": "/a", "cluster.etcd_cert": "/b", "cluster.etcd_key": "/c"}
+
+
+@pytest.mark.parametrize(
+    ("store", "far"),
+    [
+        ({"cluster.store": "etcd://127.0.0.1:2379,10.0.0.2:2379/prefix"}, "10.0.0.2"),
+        ({"cluster.store": "etcd://etcd.example"}, "etcd.example"),
+        ({"cluster.store": "etcd://[fe80::1]:2379"}, "fe80::1"),
+        (_EMBEDDED, "10.0.0.2"),
+        (_EMBEDDED | _FILES, None),
+        (_LOCAL, None),
+        ({"cluster.store": "etcds://etcd.example"}, None),
+        ({"cluster.store": "etcd://etcd.example", "cluster.etcd_ca": "/a"}, None),
+        ({"cluster.store": "etcd://127.0.0.1:2379,localhost,[::1]:2379"}, None),
+    ],
+)
+def test_what_is_closed_keeps_its_secrets_from_the_network(store: dict[str, str], far: str | None) -> None:
+    settings = store | {"security.mode": "closed"}
+    flags = {key: flag(value) for key, value in settings.items()}
+    if far is not None:
+        text = error_of(flags=flags)
+        assert f"reaches {far} in plain" in text and "cluster.etcd_ca" in text and "--insecure" in text
+        flags["insecure"] = flag(True)
+    assert load(env={}, flags=flags).cluster.store == store["cluster.store"]
+    assert load(env={}, flags={key: flag(value) for key, value in store.items()}).security_mode == "open"
 
 
 def test_the_secret_in_the_environment_is_no_setting() -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,12 @@ def test_the_list_may_stand_for_the_short_forms() -> None:
         ([OUTSIDE | {"tls": {**TLS, "keys": "c"}}], "tls of listener outside has no such key as 'keys'; did you mean"),
         ([OUTSIDE | {"tls": {**TLS, "key": 7}}], "tls of listener outside has key = 7; expected text"),
         ([OUTSIDE | {"tls": {**TLS, "client_auth": "maybe"}}], "has client_auth = 'maybe'; expected one of none"),
+        ([OUTSIDE | {"tls": {**TLS, "sni": "a.example"}}], "has sni = 'a.example'; expected a map from names"),
+        ([OUTSIDE | {"tls": {**TLS, "sni": {"a b": TLS}}}], "sni of listener outside has 'a b'; expected a server's"),
+        ([OUTSIDE | {"tls": {**TLS, "sni": {"a": "c"}}}], "sni of listener outside for a is 'c'; expected a map of"),
+        ([OUTSIDE | {"tls": {**TLS, "sni": {"a": {"key": "k"}}}}], "sni of listener outside for a has no certificate"),
+        ([OUTSIDE | {"tls": {**TLS, "sni": {"a": TLS, "A": TLS}}}], "for A is given twice"),
+        ([OUTSIDE | {"tls": {**TLS, "sni": {"a": {**TLS, "names": "x"}}}}], "for a has no such key as 'names'"),
         ([INTERNAL | {"tls": TLS}], "listener internal has tls: listeners of protocol internal have none yet"),
         ([OUTSIDE | {"tls": TLS, "auth": "certificate"}], "has auth certificate, but asks nobody for one"),
         ([BEYOND | {"tls": TLS}], "reaches beyond this machine and has no authentication"),
@@ -78,7 +85,7 @@ def test_the_list_may_stand_for_the_short_forms() -> None:
         ([HTTP | {"auth": "key", "address": "10.0.0.1:1"}], "plain_http = 10.0.0.1:1 reaches beyond this machine"),
         ([BEYOND | {"auth": "scram"}], "reaches beyond this machine and has no TLS"),
         ([BEYOND | {"auth": "plain"}], "listener outside = 10.0.0.1:9192 reaches beyond this machine and has no TLS"),
-        ([OUTSIDE | {"protocol": "gopher"}], "has protocol 'gopher'; this build has kafka, http, internal"),
+        ([OUTSIDE | {"protocol": "gopher"}], "has protocol 'gopher'; this build has kafka, http, metrics, internal"),
         ([{"name": "outside"}], "has protocol None"),
         ([OUTSIDE | {"adress": "x"}], "has no such key as 'adress'; did you mean address?"),
         ([OUTSIDE | {"name": "Out side"}], "a listener cannot be called 'Out side'"),
@@ -163,6 +170,40 @@ def test_a_listener_with_tls_and_logins_may_be_reached_from_elsewhere() -> None:
     kafka = {"name": "kafka", "protocol": "kafka", "address": "10.0.0.1:1", "auth": "scram", "tls": TLS}
     (by_name,) = [each for each in load(env={}, flags=listed(kafka)).listeners.listed(in_cluster=False) if each.tls]
     assert by_name.name == "kafka"
+
+
+def test_a_listener_that_others_can_reach_closes_what_is_not_open_by_name() -> None:
+    beyond = listed(BEYOND | {"tls": TLS, "auth": ["scram"]})
+    assert load(env={}, flags=beyond).security_mode == "closed"
+    assert load(env={}, flags=beyond | {"security.mode": Given("open", "--set")}).security_mode == "open"
+    internal = {"cluster.store": Given("etcds://a:1", "x"), "listeners.internal": Given("10.0.0.1:1", "x")}
+    member = load(env={}, flags=internal)
+    assert (member.security_mode, member.has_guard, member.exposed) == ("closed", True, ())
+    assert load(env={}, flags={"listeners.internal": Given("10.0.0.1:1", "x")}).security_mode == "open"
+
+
+@pytest.mark.parametrize("parts", [{}, {"tls": TLS}, {"auth": ["scram"]}, {"tls": TLS, "auth": ["scram"]}])
+def test_a_listener_that_lacks_tls_or_logins_is_exposed(parts: dict[str, Any]) -> None:
+    config = load(env={}, flags=listed(BEYOND | parts) | {"insecure": Given(True, "--insecure")})
+    exposed = [each.name for each in config.exposed]
+    assert exposed == ([] if len(parts) == 2 else [BEYOND["name"]])
+    assert config.security_mode == ("closed" if "auth" in parts else "open")
+    assert load(env={}, flags={"insecure": Given(True, "--insecure")}).exposed == ()
+
+
+@pytest.mark.parametrize("given", ["9090", " 9090 ", 9090, "127.0.0.1:9090"])
+def test_a_metrics_listener_may_be_a_port_alone(given: object) -> None:
+    assert "metrics" not in [each.name for each in load(env={}).listeners.listed(in_cluster=True)]
+    listeners = load(env={}, flags={"listeners.metrics": Given(given, "--metrics")}).listeners
+    (found,) = [each for each in listeners.listed(in_cluster=False) if each.protocol == "metrics"]
+    assert found == Listener("metrics", "metrics", Address("127.0.0.1", 9090))
+    assert listeners.short_form("metrics") == found.address
+
+
+@pytest.mark.parametrize("given", ["65536", -1, True, 1.5, "localhost", ":9090", ""])
+def test_what_is_no_place_for_metrics_is_refused(given: object) -> None:
+    with pytest.raises(ConfigError, match=r"expected \[host:\]port, such as 9090"):
+        load(env={}, flags={"listeners.metrics": Given(given, "--metrics")})
 
 
 def test_passwords_are_not_said_in_the_open() -> None:

@@ -24,7 +24,7 @@ from penstock.net.connection import Answer, Connection
 from penstock.net.tcp import TcpNetwork
 from penstock.observe.stats import Stats
 from penstock.server.broker import Broker
-from penstock.server.config import Address, Config, Limits, Listener, Listeners, ListenerTls, Security
+from penstock.server.config import Address, Config, Limits, Listener, Listeners, ListenerTls, Security, ShownTls
 from penstock.server.descriptors import share_out
 from penstock.server.doors.door import Door, Entrance, House, StreamEntrance
 from penstock.server.doors.opening import Doors
@@ -170,6 +170,20 @@ async def test_what_is_left_of_certificates_is_measured_and_told_in_time(tmp_pat
             shutil.copy(source, target)
         await broker.reload()
         assert broker.health.verdict() == ("healthy", [])
+
+
+async def test_a_listener_shows_the_certificate_of_the_name_that_is_asked_for(tmp_path: Path) -> None:
+    authority = Authority.make(tmp_path / "ours")
+    shown, other = authority.sign("broker"), authority.sign("other", "DNS:kafka.example.com")
+    sni = {"kafka.example.com": ShownTls(Path(other.certificate), Path(other.key))}
+    tls = ListenerTls(Path(shown.certificate), Path(shown.key), sni=sni)
+    context = ssl.create_default_context(cafile=authority.certificate)
+    async with running(tmp_path / "data", Listener("one", "kafka", FREE, tls=tls)) as broker:
+        for name in ("kafka.example.com", "localhost"):  # whose certificate has to have the name
+            _, writer = await asyncio.open_connection(
+                *parse(broker.ready_words["one"]), ssl=context, server_hostname=name
+            )
+            writer.transport.abort()
 
 
 async def test_a_broker_without_certificates_has_no_such_metric(tmp_path: Path) -> None:

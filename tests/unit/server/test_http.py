@@ -6,29 +6,42 @@ import json
 import resource
 import signal
 import socket
+import ssl
 from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 import uvloop
+from starlette.types import Receive, Scope, Send
+from tests.unit.net.certificates import Authority
 
 from penstock import __version__
 from penstock.errors import StartupError, WrongSettings
+from penstock.net.certificates import Certificates, KeyPair, TlsSettings
 from penstock.observe.metrics import Exposition
 from penstock.observe.stats import Stats
 from penstock.server import http
 from penstock.server.front_page import Whereabouts
 from penstock.server.health import Health
 from penstock.server.http import GuardedHttp, HttpDoor, create_app
-from penstock.server.http_login import Admission
+from penstock.server.http_login import Admission, Asker
+from penstock.server.system_clock import SystemClock
 
 DEADLINE_S = 30
+PROBE_S = 4  # as who restarts brokers that do not answer allows
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority.make(tmp_path_factory.mktemp("http") / "ca")
+    made.sign("server")
+    return made
 
 
 class Site:
     """A door in front of an app whose answers the test changes."""
 
-    def __init__(self, max_connections: int = http.MAX_CONNECTIONS) -> None:
+    def __init__(self, max_connections: int = http.MAX_CONNECTIONS, authority: Authority | None = None) -> None:
         self.reasons: list[str] = []
         self.troubles: list[str] = []
         self.kafka = "broker-3:9092"
@@ -44,23 +57,39 @@ class Site:
             stats=self.stats,
             login=self,  # type: ignore[arg-type]
         )
-        self.door = HttpDoor("127.0.0.1", 0, app, max_connections)
+        self.trusted: ssl.SSLContext | None = None
+        tls = None
+        if authority is not None:
+            self.trusted = ssl.create_default_context(cafile=authority.certificate)
+            pair = KeyPair(str(authority.directory / "server.pem"), str(authority.directory / "server.key"))
+            tls = Certificates(TlsSettings(pair, protocols=("http/1.1",)), SystemClock())
+        self.door = HttpDoor("127.0.0.1", 0, app, max_connections, tls=tls)
 
-    async def admit(self, host: str, authorization: str) -> Admission:
+    async def admit(self, asker: Asker) -> Admission:
         return self.admission
 
-    @property
-    def url(self) -> str:
-        return "http://{}:{}".format(*self.door.address)
+    async def knows(self, asker: Asker) -> bool:
+        return self.admission is Admission.ALLOWED
+
+    def client(self) -> httpx.AsyncClient:
+        host, port = self.door.address
+        scheme = "http" if self.trusted is None else "https"
+        verify = True if self.trusted is None else self.trusted
+        return httpx.AsyncClient(
+            base_url=f"{scheme}://{host}:{port}", timeout=DEADLINE_S, trust_env=False, verify=verify
+        )
 
     async def get(self, path: str, **kwargs: object) -> httpx.Response:
-        async with httpx.AsyncClient(base_url=self.url, timeout=DEADLINE_S, trust_env=False) as client:
+        async with self.client() as client:
             return await client.get(path, **kwargs)  # type: ignore[arg-type]
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection(*self.door.address, ssl=self.trusted)
 
     async def talk(self, data: bytes) -> bytes:
         """Send bytes, read to the end of the connection."""
         async with asyncio.timeout(DEADLINE_S):
-            reader, writer = await asyncio.open_connection(*self.door.address)
+            reader, writer = await self.connect()
             try:
                 writer.write(data)
                 return await reader.read()
@@ -70,9 +99,9 @@ class Site:
                 writer.close()
 
 
-@pytest.fixture
-async def site() -> AsyncIterator[Site]:
-    made = Site()
+@pytest.fixture(params=["plain", "tls"])
+async def site(request: pytest.FixtureRequest, authority: Authority) -> AsyncIterator[Site]:
+    made = Site(authority=authority if request.param == "tls" else None)
     await made.door.open()
     yield made
     await made.door.close()
@@ -121,6 +150,20 @@ async def test_who_may_not_describe_the_cluster_sees_no_more_than_a_probe_does(s
     asked = await site.get("/metrics")
     assert (asked.status_code, asked.json()["code"]) == (401, "not_authenticated")
     assert asked.headers["www-authenticate"] == "Bearer"
+
+
+async def test_names_are_for_who_may_describe_the_cluster(site: Site) -> None:
+    """Of listeners and brokers, of this one and where it is: words of status are all that others get."""
+    site.admission, site.reasons = Admission.UNKNOWN, ["the Kafka listener inside is not open yet"]
+    told = await site.get("/health/ready")
+    assert (told.status_code, told.json()) == (503, {"status": "not ready"})
+    for accept in ("text/plain", "text/html"):
+        page = await site.get("/", headers={"accept": accept})
+        assert page.status_code == 200 and "/health/live" in page.text
+        for secret in ("broker 3", site.kafka, __version__):
+            assert secret not in page.text
+    lost = await site.get("/nowhere")
+    assert lost.status_code == 404 and "broker" not in lost.text
 
 
 async def test_metrics(site: Site) -> None:
@@ -179,7 +222,7 @@ async def test_requests_are_counted_under_bounded_names(site: Site) -> None:
 
 async def test_other_methods_and_paths(site: Site) -> None:
     assert (await site.get("/nothing")).status_code == 404
-    async with httpx.AsyncClient(base_url=site.url, timeout=DEADLINE_S, trust_env=False) as client:
+    async with site.client() as client:
         assert (await client.post("/health/live", content=b"x" * 100_000)).status_code == 405
         assert (await client.head("/health/live")).status_code == 200
 
@@ -213,7 +256,7 @@ async def test_an_endless_head_is_cut_off(site: Site) -> None:
 
 async def test_a_body_may_be_larger_than_a_head(site: Site) -> None:
     size = 4 * GuardedHttp.max_head_bytes
-    async with httpx.AsyncClient(base_url=site.url, timeout=DEADLINE_S, trust_env=False) as client:
+    async with site.client() as client:
         for _ in range(2):
             assert (await client.post("/health/live", content=b"b" * size)).status_code == 405
         assert (await client.get("/health/live")).status_code == 200
@@ -253,18 +296,19 @@ async def test_the_deadline_counts_for_each_request_of_a_connection(
 ASK = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-async def test_when_it_is_crowded_who_has_not_asked_for_longest_makes_room() -> None:
-    site = Site(max_connections=2)
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_when_it_is_crowded_who_has_not_asked_for_longest_makes_room(is_tls: bool, authority: Authority) -> None:
+    site = Site(max_connections=2, authority=authority if is_tls else None)
     await site.door.open()
     async with asyncio.timeout(DEADLINE_S):
-        first = await asyncio.open_connection(*site.door.address)
+        first = await site.connect()
         first[1].write(ASK)
         await first[0].readuntil(b"}")
-        slow = await asyncio.open_connection(*site.door.address)
+        slow = await site.connect()
         slow[1].write(ASK[:-1])
         first[1].write(ASK)
         await first[0].readuntil(b"}")
-        third = await asyncio.open_connection(*site.door.address)
+        third = await site.connect()
         third[1].write(ASK)
         assert (await third[0].readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
         with contextlib.suppress(ConnectionResetError):
@@ -277,7 +321,8 @@ async def test_when_it_is_crowded_who_has_not_asked_for_longest_makes_room() -> 
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.0.0.2"])
-async def test_a_probe_is_answered_in_a_flood_of_slow_requests(site: Site, peer: str) -> None:
+@pytest.mark.parametrize("said", [b"", b"GET /health/live HTTP/1.1\r\nx: ", b"\x16\x03\x01\x02\x00\x01"])
+async def test_a_probe_is_answered_in_a_flood_of_slow_peers(site: Site, peer: str, said: bytes) -> None:
     flood, soft = 1200, resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = flood + http.MAX_CONNECTIONS + 200
     if soft[0] < needed:
@@ -294,9 +339,10 @@ async def test_a_probe_is_answered_in_a_flood_of_slow_requests(site: Site, peer:
                 sock.bind((peer, 0))
                 await asyncio.get_running_loop().sock_connect(sock, site.door.address)
                 with contextlib.suppress(ConnectionError):
-                    sock.send(b"GET /health/live HTTP/1.1\r\nx: ")
+                    sock.send(said)
                 if at % 200 == 199:
-                    assert (await site.get("/health/live")).status_code == 200
+                    async with asyncio.timeout(PROBE_S):
+                        assert (await site.get("/health/live")).status_code == 200
             assert (await site.get("/metrics")).status_code == 200
         assert site.door._server is not None
         assert len(site.door._server.server_state.connections) <= http.MAX_CONNECTIONS + 1
@@ -304,6 +350,63 @@ async def test_a_probe_is_answered_in_a_flood_of_slow_requests(site: Site, peer:
         for sock in held:
             sock.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, soft)
+
+
+async def test_handshakes_that_do_not_go_on_make_room_the_oldest_first(authority: Authority) -> None:
+    site = Site(max_connections=2, authority=authority)
+    await site.door.open()
+    pending = [await asyncio.open_connection(*site.door.address) for _ in range(4)]
+    for _, writer in pending[::2]:
+        writer.write(b"\x16\x03\x01\x02\x00\x01")
+    try:
+        async with asyncio.timeout(PROBE_S):
+            assert (await site.get("/health/live")).status_code == 200
+            for reader, _ in pending[:2]:
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+    finally:
+        for _, writer in pending:
+            writer.close()
+        await site.door.close()
+
+
+async def test_only_http_1_is_agreed_on_under_tls(authority: Authority) -> None:
+    site = Site(authority=authority)
+    await site.door.open()
+    assert site.trusted is not None
+    site.trusted.set_alpn_protocols(["h2", "http/1.1"])
+    _, writer = await site.connect()
+    assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+    writer.close()
+    await site.door.close()
+
+
+async def test_an_answer_under_tls_waits_for_a_slow_reader_and_arrives_whole(authority: Authority) -> None:
+    size, held = 8 << 20, asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
+        for start in range(0, size, 1 << 16):
+            body = bytes([start >> 16 & 0xFF]) * (1 << 16)
+            sending = asyncio.ensure_future(send({"type": "http.response.body", "body": body, "more_body": True}))
+            await asyncio.wait({sending}, timeout=0.05)
+            if not sending.done():
+                held.set()
+            await sending
+        await send({"type": "http.response.body", "body": b""})
+
+    site = Site(authority=authority)
+    site.door._app = app
+    await site.door.open()
+    async with asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection(*site.door.address, ssl=site.trusted, limit=1 << 16)
+        writer.write(ASK)
+        await held.wait()  # it is not all in memory
+        await reader.readuntil(b"\r\n\r\n")
+        found = await reader.readexactly(size)
+    assert all(found[at] == at >> 16 & 0xFF for at in range(0, size, 1 << 16))
+    writer.close()
+    await site.door.close()
 
 
 async def test_requests_that_nobody_reads_the_answers_of_do_not_pile_up(site: Site) -> None:
@@ -314,8 +417,8 @@ async def test_requests_that_nobody_reads_the_answers_of_do_not_pile_up(site: Si
 
 async def stop_with_peers(site: Site) -> None:
     """Stop while one peer is idle, one half-way through a head and one was just refused."""
-    idle = await asyncio.open_connection(*site.door.address)
-    half = await asyncio.open_connection(*site.door.address)
+    idle = await site.connect()
+    half = await site.connect()
     half[1].write(b"GET / HT")
     assert (await site.talk(b"\x00\x00\x00\x10")).startswith(b"HTTP/1.1 400 ")
     assert site.door.accepting
@@ -363,6 +466,28 @@ async def test_a_taken_port_is_a_startup_error() -> None:
         door = HttpDoor("127.0.0.1", port, Site().door._app)
         with pytest.raises(WrongSettings, match=f"listeners.http = 127.0.0.1:{port} cannot be used: Address already"):
             await door.open()
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_a_port_that_another_one_is_quicker_to_listen_on_is_a_startup_error(
+    is_tls: bool, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both may bind it."""
+    site = Site(authority=authority if is_tls else None)
+    bind = HttpDoor._bind
+
+    async def bind_late(door: HttpDoor) -> socket.socket:
+        found = await bind(door)
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(found.getsockname())
+        other.listen()
+        return found
+
+    monkeypatch.setattr(HttpDoor, "_bind", bind_late)
+    with socket.socket() as other, pytest.raises(StartupError):
+        await site.door.open()
+    assert not site.door.accepting
+    await site.door.close()
 
 
 async def test_a_name_that_does_not_resolve_is_a_startup_error() -> None:

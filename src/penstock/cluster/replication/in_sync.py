@@ -157,7 +157,7 @@ class InSync(PartitionSubscriber):
             lagging += leadership.lagging(state.isr, committed, self._lag_s, now)
             lacking += leadership.lacking(state.isr, committed)
             followers = leadership.joinable(state.isr, committed)
-            joinable.append({each.broker_id for each in followers if self._may_join(each)})
+            joinable.append({each.broker_id for each in followers if self._may_join(each, now)})
         members = [member for member in state.isr if member not in lagging]
         members += sorted(set.intersection(*joinable))
         change = state.with_isr(members, partition.config.least_in_sync(state.width))
@@ -179,7 +179,9 @@ class InSync(PartitionSubscriber):
                 counted.append((_NOBODY_FOLLOWS, 0))
         return counted
 
-    def _may_join(self, follower: Follower) -> bool:
+    def _may_join(self, follower: Follower, now: float) -> bool:
+        if now - follower.fetched_at > self._lag_s:
+            return False  # it has what is committed, and asks no more: it would be taken out again at once
         broker = self._image.brokers.get(follower.broker_id)
         return (
             broker is not None

@@ -67,7 +67,11 @@ class Verdicts:
     def check(self, operation: Operation, kind: Kind, name: str) -> None:
         """Raises `NotAuthorised`."""
         if not self.may(operation, kind, name):
-            raise NotAuthorised(self.subject, operation, Resource(kind, name))
+            raise self.refuse(operation, kind, name)
+
+    def refuse(self, operation: Operation, kind: Kind, name: str) -> NotAuthorised:
+        """What to tell the subject, which may not."""
+        return self._access.refuse(self.subject, operation, Resource(kind, name))
 
     def may_cluster(self, operation: Operation) -> bool:
         return self.may(operation, Kind.CLUSTER, THE_CLUSTER.name)

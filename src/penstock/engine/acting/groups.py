@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from penstock.engine.access import THE_CLUSTER, Kind, NotAuthorised, Operation, Resource
+from penstock.engine.access import THE_CLUSTER, Kind, NotAuthorised, Operation
 from penstock.engine.groups.classic_requests import (
     ClassicDescription,
     HeartbeatRequest,
@@ -143,7 +143,7 @@ class ActingGroups:
             name = spot[0]
             if name not in verdicts:
                 may = rights.may(operation, Kind.TOPIC, name)
-                verdicts[name] = None if may else NotAuthorised(rights.subject, operation, Resource(Kind.TOPIC, name))
+                verdicts[name] = None if may else rights.refuse(operation, Kind.TOPIC, name)
             if (error := verdicts[name]) is not None:
                 refused[spot] = error
         return refused

@@ -141,13 +141,16 @@ class ActingTopics:
         await self._engine.alter_topic(topic, alter, validate_only=validate_only)
 
     def to_delete(self, name: str | None, topic_id: UUID | None = None) -> Topic:
-        """Raises also UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID."""
+        """Whoever may see it is told first whether it is there. Raises also UNKNOWN_TOPIC, UNKNOWN_TOPIC_ID."""
         known = name if name is not None or topic_id is None else self.name_of(topic_id)
         if known is None:
             raise PenstockError(Code.UNKNOWN_TOPIC_ID, f"topic {topic_id} is unknown")
-        if not self._rights.may_cluster(Operation.DELETE):
-            self._rights.check(Operation.DELETE, Kind.TOPIC, known)
         topic = self._topics.get(known)
+        may_delete = self._rights.may_cluster(Operation.DELETE)
+        if topic is None and (may_delete or self._rights.may(Operation.DESCRIBE, Kind.TOPIC, known)):
+            raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {known} is unknown")
+        if not may_delete:
+            self._rights.check(Operation.DELETE, Kind.TOPIC, known)
         if topic is None:
             raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {known} is unknown")
         return topic

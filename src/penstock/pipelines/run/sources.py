@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.pipelines.errors import Finding, SpecError
-from penstock.pipelines.model import Source, Spec
+from penstock.pipelines.model import CONTEXT, Source, Spec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,7 +70,9 @@ def topic_options(spec: Spec, source: Source, bounds: Bounds | None = None) -> d
 
 
 def kafka_options(server: str, client: Mapping[str, str]) -> dict[str, str]:
-    return {"kafka.bootstrap.servers": server, **{f"kafka.{name}": str(value) for name, value in client.items()}}
+    brokers = {"kafka.bootstrap.servers": server} if server else {}
+    named = {CONTEXT: client[CONTEXT]} if CONTEXT in client else {}
+    return brokers | named | {f"kafka.{name}": str(value) for name, value in client.items() if name != CONTEXT}
 
 
 def _start(given: Any) -> dict[str, str]:

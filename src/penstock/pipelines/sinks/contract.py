@@ -8,7 +8,7 @@ on after its driver died, leaves nothing that counts.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -69,7 +69,7 @@ class Context:
 
     pipeline: str
     server: str
-    client: Mapping[str, str]
+    client: Mapping[str, str] = field(repr=False)
     directory: Path
     state: Path
 

@@ -2,13 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from penstock.client.credentials import anchored
 from penstock.pipelines import sinks
 from penstock.pipelines.errors import Finding, SpecError, Unreadable
-from penstock.pipelines.model import DeadLetters, Place, SinkSpec, Source, Spec, Step
+from penstock.pipelines.model import CONTEXT, DeadLetters, Place, SinkSpec, Source, Spec, Step
 from penstock.pipelines.spec import document, tables
 from penstock.pipelines.spec.sources import read_source
 from penstock.pipelines.spec.steps import Known, read_step
@@ -94,8 +95,8 @@ def build(root: Node, file: Path, findings: Findings) -> Spec:
         steps=tuple(nodes.steps),
         sinks=tuple(read_sinks),
         dead_letters=letters,
-        server=values["server"],
-        client=values["client"],
+        server="" if values["context"] and "server" not in places else values["server"],
+        client=_client(values, nodes.directory),
         description=values["description"],
         every_s=values["every"],
         limit=values["limit"],
@@ -106,6 +107,11 @@ def build(root: Node, file: Path, findings: Findings) -> Spec:
         file=file,
         place=root.place,
     )
+
+
+def _client(values: Mapping[str, Any], directory: Path) -> Mapping[str, str]:
+    """The properties, with the context among them under its own name; no property of Kafka's has that."""
+    return anchored(values["client"], directory) | ({CONTEXT: values["context"]} if values["context"] else {})
 
 
 def _name(given: str | None, place: Place, file: Path, findings: Findings) -> str:

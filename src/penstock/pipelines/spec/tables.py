@@ -13,7 +13,20 @@ PIPELINE: Final[Keys] = (
     Key("name", "text", "What it is called: `[a-z0-9][a-z0-9._-]*`. Without it, the file's name without its ending."),
     Key("description", "text", "What it is for, in a line.", ""),
     Key("server", "text", "Brokers, `host:port,...`, for topics that name no other.", "127.0.0.1:9092"),
-    Key("client", "map", "Properties of the Kafka client, as `security.protocol`.", {}),
+    Key(
+        "context",
+        "text",
+        "A context of `penstock context add`: its server, where `server` is not set, and its properties, where "
+        "`client` does not say otherwise.",
+    ),
+    Key(
+        "client",
+        "map",
+        "Properties of the Kafka client, as `security.protocol`; a password comes by `sasl.password.file` or "
+        "`$PENSTOCK_PASSWORD`.",
+        {},
+        secret=True,
+    ),
     Key("every", "duration", "How often a micro-batch begins; 0: as soon as the last one is done.", 1.0, least=0),
     Key("limit", "number", "How many rows a micro-batch takes from each source at most.", 500_000, least=1),
     Key(

@@ -15,6 +15,7 @@ What other doors have brokers ask of each other gets its verbs here, too.
 
 identity.py  how brokers prove that they belong together
 reception.py  the internal listener: who is let in, and what more a broker may ask
+broker_certificate.py  which certificates are brokers'
 peer.py      a broker's connection to another; peers.py  all of them
 requests.py  what is asked by Kafka's schemas, and in which version
 replica_fetch_codec.py  Fetch as a follower speaks it

@@ -15,8 +15,10 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from penstock.net.connection import PeerError
 from penstock.net.frames import FrameBuffer, FrameError
+from penstock.net.tls import CertificateRefused, tell, tell_not_taken
 from penstock.ports.clock import Clock
 from penstock.ports.network import Network, TlsIdentity, Transport
+from penstock.protocols.internal.broker_certificate import BROKER_URI, names_broker
 from penstock.protocols.internal.identity import MECHANISM, Identity
 from penstock.protocols.internal.requests import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from penstock.protocols.kafka_wire.api import Api
@@ -76,6 +78,7 @@ class _Link:
         "_waiting",
         "answered",
         "gone",
+        "not_taken",
         "was_closed",
     )
 
@@ -91,6 +94,13 @@ class _Link:
         self.gone: PeerGone | None = None
         self.was_closed = False
         """By the peer, whatever came first."""
+        self.not_taken: str | None = None
+        """Why one of the two does not take the other's certificate, if TLS says so."""
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The peer's, as DER."""
+        return self._transport.certificate if self._transport is not None else None
 
     def connected(self, transport: Transport) -> None:
         self._transport = transport
@@ -122,9 +132,13 @@ class _Link:
     def drained(self) -> None:
         """Nothing waits for it: requests are small."""
 
+    def ending(self, error: OSError) -> None:
+        """See `net.tls_stream.ToldReceiver`."""
+        self.not_taken = tell(error) if isinstance(error, CertificateRefused) else tell_not_taken(error)
+
     def disconnected(self) -> None:
         self.was_closed = self.gone is None
-        self.fail("closed the connection")
+        self.fail("closed the connection" if self.not_taken is None else f"is not connected any more: {self.not_taken}")
 
     def fail(self, what: str) -> None:
         """Give the connection up, and tell all who wait. Only the first reason counts."""
@@ -318,14 +332,16 @@ class Peer:
                 await self._network.connect(
                     self._host, self._port, link, timeout_s=self._connect_timeout_s, tls=self._tls
                 )
+                if link.certificate is not None and not names_broker(link.certificate):
+                    raise CertificateRefused(f"its certificate does not name a broker ({BROKER_URI})")
                 await self._prove(link)
         except (OSError, PeerGone, PeerError, NotProven, asyncio.CancelledError) as error:
             link.fail("was given up")
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise self._explain(error) from error
+            raise self._explain(error, link) from error
         if link.gone is not None:
-            raise self._explain(link.gone)
+            raise self._explain(link.gone, link)
         link.answered = 0
         self.refusals = 0
         self._link = link
@@ -344,19 +360,25 @@ class Peer:
             self._refusal = why
             self._told(why)
 
-    def _explain(self, error: Exception) -> PeerGone:
+    def _explain(self, error: Exception, link: _Link) -> PeerGone:
         refused = isinstance(error, ConnectionRefusedError)
         self.refusals = self.refusals + 1 if refused else 0
         self._failed()
+        not_taken = link.not_taken
+        if isinstance(error, CertificateRefused | ssl.SSLCertVerificationError):
+            not_taken = tell(error)
+        elif isinstance(error, ssl.SSLError):
+            not_taken = tell_not_taken(error)
+        if not_taken is not None:
+            self._is_refused(not_taken)
+            return PeerGone(f"cannot connect to {self.name}: {not_taken}", stranger=True)
         if isinstance(error, PeerGone):
+            self._count_unanswered(link)
             return PeerGone(str(error))
         if isinstance(error, NotProven):
             text = f"{self.name} is not of this cluster: {error}; all brokers need the same secret"
             self._is_refused(str(error))
             return PeerGone(text, stranger=True)
-        if isinstance(error, ssl.SSLCertVerificationError):
-            self._is_refused(f"its certificate is not of this cluster: {error.verify_message}")
-            return PeerGone(f"cannot connect to {self.name}: {error}", stranger=True)
         if isinstance(error, TimeoutError):
             return PeerGone(f"{self.name} could not be reached in {self._connect_timeout_s:g} s")
         return PeerGone(f"cannot connect to {self.name}: {error}", refused=refused)
@@ -374,9 +396,18 @@ class Peer:
             self._failures = 0
             return
         self._failed()
+        if link.not_taken is not None:
+            self._is_refused(link.not_taken)
+            return
+        self._count_unanswered(link)
+
+    def _count_unanswered(self, link: _Link) -> None:
         self._unanswered += link.was_closed
         if self._tls is not None and self._unanswered >= _UNANSWERED:
-            self._is_refused("it closes TLS connections without an answer; does it take this broker's certificate?")
+            self._is_refused(
+                "it closes TLS connections without an answer; does it take this broker's certificate, and has this "
+                f"broker the secret, if it has one? A broker's certificate names {BROKER_URI}"
+            )
 
     async def _prove(self, link: _Link) -> None:
         if self._identity is None:

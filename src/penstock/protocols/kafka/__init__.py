@@ -18,5 +18,6 @@ operator_calls.py  what requests to change the cluster share
 authorized_operations.py  what the caller may do to a thing, as bits
 answer_room.py  how much one answer may hold; long_answer.py  those with thousands of rows
 transaction_errors.py  errors of transactions, as clients know them
+verbs/       what operators ask that Kafka has no API for
 handlers/    one file per API; the versions advertised are the ones they name
 """

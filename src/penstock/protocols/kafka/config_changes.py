@@ -24,6 +24,8 @@ async def alter_resources(
         code, text = errors.NONE, None
         try:
             _check(resource, named)
+            if resource.resource_type not in (TOPIC, BROKER):
+                raise unknown_type(caller, resource, Operation.ALTER_CONFIGS)
             if resource.resource_type == BROKER:
                 caller.acting.rights.check_cluster(Operation.ALTER_CONFIGS)
                 await _alter_broker(context, resource, make_alter(resource), validate_only=request.validate_only)
@@ -44,15 +46,13 @@ async def alter_resources(
 
 
 def _check(resource: Message, named: Mapping[tuple[int, str], int]) -> None:
-    """Raises PenstockError for a resource that is named twice or cannot be altered."""
+    """Raises PenstockError for a resource or a setting that is named twice."""
     kind, name = resource.resource_type, resource.resource_name
     if named[kind, name] > 1:
         raise PenstockError(Code.INVALID_REQUEST, f"resource {name!r} is named twice in one request")
     twice = [key for key, times in Counter(config.name for config in resource.configs).items() if times > 1]
     if twice:
         raise PenstockError(Code.INVALID_REQUEST, f"setting {twice[0]} of {name!r} is named twice in one request")
-    if kind not in (TOPIC, BROKER):
-        raise unknown_type(kind)
 
 
 async def _alter_broker(context: Context, resource: Message, alter: Alter, *, validate_only: bool) -> None:

@@ -15,6 +15,7 @@ from penstock.engine.topic_config import SETTINGS, Setting
 from penstock.engine.topics import Topic, check_name
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka.handlers import Caller, Context
+from penstock.protocols.kafka_wire.messages import Message
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -190,7 +191,13 @@ def check_broker(context: Context, name: str) -> int:
     return found
 
 
-def unknown_type(resource_type: int) -> PenstockError:
+def unknown_type(caller: Caller, resource: Message, operation: Operation) -> PenstockError:
+    """For a type that has no settings here. Raises NOT_AUTHORISED to who might not, if it had."""
+    kind = resource.resource_type
+    if kind == GROUP:
+        caller.acting.groups.check(operation, resource.resource_name)
+    else:
+        caller.acting.rights.check_cluster(operation)
     return PenstockError(
-        Code.INVALID_REQUEST, f"config resource type {resource_type}; known here: {TOPIC} (topic), {BROKER} (broker)"
+        Code.INVALID_REQUEST, f"config resource type {kind}; known here: {TOPIC} (topic), {BROKER} (broker)"
     )

@@ -1,16 +1,16 @@
 """Incremental fetch sessions (KIP-227): the broker remembers which partitions a client reads and from where.
 
 (session id, epoch) of a request means: (0, -1) no session, everything is listed; (any, 0) begin a new one; (id,
-n) continue, only changes are listed; (id, -1) end it. A table full of sessions or of partitions drops the session
-longest unused; its client is told and begins anew. A session with very many partitions that cannot be read is closed
-with the answer that says so: they are listed in every answer, and nobody gets that for 50 bytes. So what a session
-holds is bounded by the partitions that are here.
+n) continue, only changes are listed; (id, -1) end it. A table full of sessions or of partitions drops a session of
+the user who has most of them, the one longest unused; its client is told and begins anew. A session with very many
+partitions that cannot be read is closed with the answer that says so: they are listed in every answer, and nobody gets
+that for 50 bytes. So what a session holds is bounded by the partitions that are here.
 
 A session knows which of its partitions have nothing new for the client. They are `watched`: the partition itself says
 when something moves, once. A fetch looks at the others only, so an idle one costs the same for one and ten thousand.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -158,8 +158,11 @@ class FetchSessions:
         self._randomness = randomness
         self._capacity = capacity
         self._max_partitions = max_partitions
-        self._partitions = 0
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._sessions_of: Counter[str] = Counter()
+        self._partitions_of: Counter[str] = Counter()
+        """By principal; who has none is not there."""
+        self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -170,15 +173,18 @@ class FetchSessions:
             session_id = self._randomness.getrandbits(31)
         session = FetchSession(session_id, uses_ids, owner)
         self._sessions[session_id] = session
+        self._sessions_of[owner.principal] += 1
         self.update(session, wanted, [])
         return session
 
     def update(self, session: FetchSession, changes: list[Wanted], forgotten: list[Key]) -> None:
         before = len(session.wanted)
         session.update(changes, forgotten)
-        self._partitions += len(session.wanted) - before
-        while len(self._sessions) > self._capacity or self._partitions > self._max_partitions:
-            self._drop(self._sessions.popitem(last=False)[1])
+        self._note_partitions(session, len(session.wanted) - before)
+        while len(self._sessions) > self._capacity:
+            self._drop(self._longest_unused(self._sessions_of))
+        while self._partitions > self._max_partitions:
+            self._drop(self._longest_unused(self._partitions_of))
 
     def get(self, session_id: int, asker: Subject = ANONYMOUS) -> FetchSession | None:
         session = self._sessions.get(session_id)
@@ -190,12 +196,25 @@ class FetchSessions:
     def end(self, session_id: int, asker: Subject = ANONYMOUS) -> None:
         session = self.get(session_id, asker)
         if session is not None:
-            del self._sessions[session_id]
             self._drop(session)
 
+    def _longest_unused(self, held: Counter[str]) -> FetchSession:
+        """Of those of who has most: so nobody can push out what others have."""
+        most = max(held.values())
+        return next(session for session in self._sessions.values() if held[session.owner.principal] == most)
+
     def _drop(self, session: FetchSession) -> None:
-        self._partitions -= len(session.wanted)
+        principal = session.owner.principal
+        del self._sessions[session.session_id]
+        self._sessions_of[principal] -= 1
+        self._note_partitions(session, -len(session.wanted))
+        if not self._sessions_of[principal]:
+            del self._sessions_of[principal], self._partitions_of[principal]
         session.end()
+
+    def _note_partitions(self, session: FetchSession, more: int) -> None:
+        self._partitions += more
+        self._partitions_of[session.owner.principal] += more
 
 
 def next_epoch(epoch: int) -> int:

@@ -67,6 +67,7 @@ from penstock.protocols.kafka.handlers import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    penstock_verb,
     produce,
     sasl_authenticate,
     sasl_handshake,
@@ -461,5 +462,7 @@ _TABLE: tuple[Route, ...] = (
     _plain(alter_user_scram_credentials.API, alter_user_scram_credentials.handle),
 )
 APIS: tuple[Api, ...] = tuple(route.api for route in _TABLE)
-_ROUTES = {route.api.key: route for route in _TABLE}
+_UNTOLD: tuple[Route, ...] = (_plain(penstock_verb.API, penstock_verb.handle),)
+"""Served as all others, and not among those that ApiVersions tells of: no client of Kafka's knows them."""
+_ROUTES = {route.api.key: route for route in (*_TABLE, *_UNTOLD)}
 _BEFORE_LOGIN = {api.key: _ROUTES[api.key] for api in (api_versions.API, sasl_handshake.API, sasl_authenticate.API)}

@@ -21,6 +21,9 @@ log_ = get_logger("kafka")
 
 LARGEST_BEFORE_LOGIN: Final = 64 * 1024
 LOGIN_S: Final = 10.0
+PARTING_S: Final = 0.1
+"""From a refusal to the end: kafka-python 3.0 drops what it reads together with the end of a connection, and its user
+would not be told what is wrong."""
 
 
 def peer_host(connection: Connection) -> str:
@@ -94,7 +97,7 @@ class Guest:
     own_apis: what it may ask besides what clients may, when it is known, by key.
     """
 
-    __slots__ = ("_connection", "_deadline", "_gone", "_known", "login", "own_apis", "subject")
+    __slots__ = ("_connection", "_deadline", "_gone", "_is_parting", "_known", "login", "own_apis", "subject")
 
     def __init__(
         self,
@@ -108,6 +111,7 @@ class Guest:
         self._deadline: asyncio.TimerHandle | None = None
         self._known: Callable[[Subject], None] = _nobody
         self._gone: Callable[[], None] = _nothing
+        self._is_parting = False
         self.subject = known_as
         self.login = login
         self.own_apis = own_apis
@@ -131,12 +135,20 @@ class Guest:
             self._stop_waiting()
             self._known(self.subject)
         elif self.login.has_failed:
-            self._connection.close()
+            self._part()
 
     def disconnected(self) -> None:
         self._stop_waiting()
         self.login = None  # an answer that comes too late lets nobody in
         self._gone()
+
+    def _part(self) -> None:
+        if self._connection.owes:  # it has said more before it was told
+            self._connection.close()
+        elif not self._is_parting:  # what it says now puts nothing off
+            self._is_parting = True
+            self._stop_waiting()
+            self._deadline = asyncio.get_running_loop().call_later(PARTING_S, self._connection.close)
 
     def _too_late(self) -> None:
         self._deadline = None

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Union, cast, get_args, get_origin
 from uuid import UUID
 
 from penstock.net.session import PeerError
-from penstock.protocols.kafka_wire import broker_words
+from penstock.protocols.kafka_wire import broker_words, penstock_verb
 from penstock.protocols.kafka_wire.codec import encode_uvarint, read_uvarint
 
 MAX_ELEMENTS = 20_000  # array elements in one request: twice the partitions of a broker, 15 to 40 ms of decoding
@@ -112,6 +112,8 @@ def _no_hypothesis() -> Iterator[None]:
 @cache
 def schema_of(api: str, version: int, direction: str) -> Schema:
     """The schema of `direction` ("request" or "response") of an API in one version."""
+    if api == penstock_verb.API.name:
+        return _compile(penstock_verb.SHAPES[direction])
     with _no_hypothesis():
         module = importlib.import_module(f"kio.schema.{api}.v{version}.{direction}")
     name = "".join(word.capitalize() for word in api.split("_")) + direction.capitalize()

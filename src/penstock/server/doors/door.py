@@ -123,8 +123,13 @@ class House:
 
         tls = listener.tls
         shown = KeyPair(str(tls.certificate), str(tls.key), text(tls.password_file))
+        by_name = {
+            name: KeyPair(str(each.certificate), str(each.key), text(each.password_file))
+            for name, each in tls.sni.items()
+        }
         settings = TlsSettings(
             shown,
+            by_name,
             authority=text(tls.authority),
             revoked=text(tls.revoked),
             client_auth=ClientAuth(tls.client_auth),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.net.connection import Connection
 from penstock.protocols.kafka.handlers import Answers
@@ -10,9 +10,7 @@ from penstock.protocols.kafka.session import KafkaSession
 from penstock.protocols.kafka_wire.guest import Guest, peer_host
 from penstock.server.config import Address, Listener
 from penstock.server.doors.door import Door, House, StreamEntrance
-
-if TYPE_CHECKING:
-    from penstock.engine.access import Subject
+from penstock.server.doors.recognition import Recogniser
 
 _MECHANISMS: Final = {"scram": ("SCRAM-SHA-256", "SCRAM-SHA-512"), "plain": ("PLAIN",), "certificate": ()}
 
@@ -54,41 +52,15 @@ def _make_reception(house: House, listener: Listener) -> Callable[[Connection], 
 
     guard, mechanisms = house.guard, [name for word in listener.auth for name in _MECHANISMS[word]]
     assert guard is not None
-    recognise = _make_recogniser(house, listener)
+    recogniser = Recogniser(listener, lambda: guard)
 
     def receive(connection: Connection) -> Guest:
         peer = Peer(peer_host(connection), listener.name)
         login = ClientLogin(guard.authenticator, mechanisms, peer)
-        guest = Guest(connection, login, known_as=recognise(connection))
+        guest = Guest(connection, login, known_as=recogniser.recognise(connection.certificate, peer.host))
         guest.announce(
             lambda subject: guard.admit(connection, subject, connection.abort), lambda: guard.dismiss(connection)
         )
         return guest
 
     return receive
-
-
-def _make_recogniser(house: House, listener: Listener) -> "Callable[[Connection], Subject | None]":
-    """Whom a connection's certificate names; None where that is nobody, or does not count."""
-    if "certificate" not in listener.auth or listener.tls is None or house.guard is None:
-        return lambda connection: None
-
-    from penstock.security.authentication import Certificate, Peer
-    from penstock.security.certificate_names import java_name, subject_of
-    from penstock.security.certificate_rules import CertificateRules
-    from penstock.security.refusal import NotAuthenticated
-
-    authenticator, rules = house.guard.authenticator, CertificateRules(listener.tls.names)
-
-    def recognise(connection: Connection) -> "Subject | None":
-        if connection.certificate is None:
-            return None
-        name = rules.user_of(java_name(subject_of(connection.certificate)))
-        if name is None:
-            return None
-        try:
-            return authenticator.recognise(Certificate(name), Peer(peer_host(connection), listener.name))
-        except NotAuthenticated:
-            return None  # it may still prove that it is somebody else
-
-    return recognise

@@ -29,6 +29,8 @@ class Opens(Enum):
     """Then always; on a broker on its own never, even if it is named."""
     IF_NAMED = 3
     """No, except in a start that names no listener at all: that one opens all doors."""
+    ON_REQUEST = 4
+    """No, not even then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Kind:
         is_guarded: whether it asks who comes, so that it may be reached from other machines.
         has_tls: whether a listener of it can be told to speak TLS.
         logins: by what its peers may prove who they are, where a listener says so (`auth`).
+        may_lack_host: whether its setting may be a port alone, which is on this machine only.
         is_needed: whether a broker without it is of no use, so that it does not start when the standard port is taken.
     """
 
@@ -65,6 +68,7 @@ class Kind:
     is_guarded: bool = False
     has_tls: bool = False
     logins: tuple[str, ...] = ()
+    may_lack_host: bool = False
     is_needed: bool = False
 
 
@@ -110,7 +114,21 @@ _ALL = (
         stage=Stage.FIRST,
         opens=Opens.ALWAYS,
         has_tls=True,
-        logins=("basic", "key"),
+        logins=("basic", "key", "certificate"),
+    ),
+    Kind(
+        "metrics",
+        "metrics",
+        9090,
+        "where nothing but health and metrics is served, to whoever can connect; off unless it is named",
+        "Answer health and metrics to whoever connects",
+        _http,
+        peers="monitoring",
+        stage=Stage.FIRST,
+        opens=Opens.ON_REQUEST,
+        has_tls=True,
+        logins=("basic", "key", "certificate"),
+        may_lack_host=True,
     ),
     Kind(
         "internal",

@@ -1,7 +1,8 @@
 """Names of Kafka's own client properties, which options carry behind `kafka.`, so that a query brought here keeps them.
 
-Apache Kafka's consumers and producers from 3.9 to 4.3 have them, and librdkafka the PEM and password ones. What few of
-them mean something here is in `option_table`; the others are accepted and change nothing.
+Apache Kafka's consumers and producers from 3.9 to 4.3 have them, and librdkafka the PEM and password ones;
+sasl.password.file is ours. What few of them mean something here is in `option_table`; the others are accepted and
+change nothing.
 """
 
 
@@ -30,7 +31,7 @@ SECURITY = _names(
     sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
     sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class
     sasl.oauthbearer.scope sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
-    sasl.oauthbearer.token.endpoint.url sasl.password sasl.username
+    sasl.oauthbearer.token.endpoint.url sasl.password sasl.password.file sasl.username
     security.protocol
     ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.cipher.suites ssl.crl.location
     ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.location

@@ -226,6 +226,21 @@ OPTIONS: tuple[Option, ...] = (
     Option("kafka.ssl.*", Use.ALL, "", "Certificates and keys as PEM, under Java's names or librdkafka's."),
     Option("kafka.sasl.*", Use.ALL, "", "`PLAIN`, `SCRAM-SHA-256` and `SCRAM-SHA-512`."),
     Option(
+        "kafka.sasl.password.file",
+        Use.ALL,
+        "`$PENSTOCK_PASSWORD`",
+        "A file on the driver with the password in one line, readable by its owner alone. Better than "
+        "`kafka.sasl.password`, which is an option that others may see.",
+    ),
+    Option(
+        "context",
+        Use.ALL,
+        "",
+        "A context of `penstock context add`, in `~/.penstock/config.yaml` on the driver: its properties, where "
+        "options do not say otherwise, and its server, where `kafka.bootstrap.servers` is not set. Without both, "
+        "`$PENSTOCK_SERVER` and `$PENSTOCK_CONTEXT` count.",
+    ),
+    Option(
         "kafka.isolation.level",
         Use.READ,
         "`read_committed`",

@@ -3,10 +3,13 @@
 Spark hands them over with names in lower case, and all values as text.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from penstock.client.contexts import choose, load_contexts, path_of
+from penstock.client.credentials import overlay, with_password
 from penstock.client.errors import ClientError
 from penstock.client.security import parse_security
 from penstock.client.settings import Settings
@@ -252,15 +255,36 @@ def _parse_isolation(given: _Given) -> bool:
     return given.choice("kafka.isolation.level", levels, levels[0]) == levels[0]
 
 
+def _with_context(
+    given: _Given, bootstrap: str | None, properties: dict[str, str], *, brokers_needed: bool
+) -> tuple[str | None, dict[str, str]]:
+    """What the context and the environment of the driver add: nothing to a read that needs no brokers and names none.
+
+    A context that only the environment names is for who names no brokers: its credentials may be for others.
+    """
+    name = given.text("context")
+    if bootstrap is None and name is None and brokers_needed:
+        bootstrap = os.environ.get("PENSTOCK_SERVER")
+        name = None if bootstrap else os.environ.get("PENSTOCK_CONTEXT")
+    if name:
+        path = path_of(os.environ)
+        context = choose(name, load_contexts(path)[1], path)
+        return bootstrap or context.server, overlay(context.properties, properties)
+    if not bootstrap and brokers_needed:
+        raise OptionError(
+            "kafka.bootstrap.servers is not set: name the brokers, such as localhost:9092, or a context with context"
+        )
+    return bootstrap, properties
+
+
 def _parse_settings(given: _Given, *, brokers_needed: bool) -> Settings:
     bootstrap = given.text("kafka.bootstrap.servers")
-    if bootstrap is None and brokers_needed:
-        raise OptionError("kafka.bootstrap.servers is not set: name the brokers, such as localhost:9092")
     properties = {name: given.values[f"kafka.{name}"] for name in SECURITY if f"kafka.{name}" in given.values}
     try:
+        bootstrap, properties = _with_context(given, bootstrap, properties, brokers_needed=brokers_needed)
         settings = Settings(
             bootstrap or "",
-            security=parse_security(properties),
+            security=parse_security(with_password(properties, os.environ)),
             timeout_s=given.number_or("kafka.request.timeout.ms", 30_000) / 1000,
             client_id=given.text("kafka.client.id") or "penstock",
             receive_buffer_bytes=given.number_or("kafka.receive.buffer.bytes", 1 << 20, least=-1),

@@ -176,6 +176,22 @@ async def test_who_leaves_when_too_few_stay_stays_eligible(it: Scene) -> None:
 
 
 @scene
+async def test_who_asks_no_more_is_not_let_in_for_what_it_has(it: Scene) -> None:
+    await it.begin((1, 2, 3), least=2)
+    end = await it.write()
+    for follower in (2, 3):
+        it.fetched(follower, end)
+    await wait_for(lambda: it.partition.high_watermark == end)
+    await it.write()  # nobody fetches it
+    await it.until_isr(1)
+    revision = it.stored.revision
+    await it.pass_by(10 * LAG_S)
+    assert it.stored.revision == revision, "let in and taken out again, and nobody has asked for anything"
+    it.fetched(2, end + 1)
+    await it.until_isr(1, 2)
+
+
+@scene
 async def test_who_has_lost_what_was_committed_is_not_eligible(it: Scene) -> None:
     await it.begin((1, 2), least=2)
     end = await it.write(3)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.pipelines.errors import SpecError
 from penstock.pipelines.model import Action, DeadLetters, Expectation, Place, Spec, Watermark
+from penstock.pipelines.run.sources import kafka_options
 from penstock.pipelines.spec import load, parse
 
 WHOLE = """\
@@ -380,3 +381,21 @@ def _parse_anything(text: str) -> None:
         findings = error.findings
     assert findings
     assert all(each.place and each.place.file == "any.yaml" and each.place.line >= 1 for each in findings)
+
+
+def test_brokers_by_a_context_and_a_password_by_a_file() -> None:
+    client = "client: {sasl.password.file: secrets/shop, ssl.ca.location: /ca.pem}"
+    text = f"context: shop\n{client}\nsources: {{a: {{topic: t}}}}\nsinks: {{b: {{topic: u}}}}\n"
+    spec = parse(text, "dir/p.yaml")
+    login = {"context": "shop", "kafka.sasl.password.file": str(Path("dir/secrets/shop").absolute())}
+    login["kafka.ssl.ca.location"] = "/ca.pem"
+    assert kafka_options(spec.server, spec.client) == login
+    named = parse(f"server: h:1\n{text}", "dir/p.yaml")
+    assert kafka_options(named.server, named.client) == {**login, "kafka.bootstrap.servers": "h:1"}
+    assert "secrets" not in repr(spec)
+
+
+def test_a_client_that_is_no_map_is_not_shown() -> None:
+    with pytest.raises(SpecError) as wrong:
+        parse("client: sasl.password=hush\nsources: {a: {topic: t}}\nsinks: {b: {topic: u}}\n", "p.yaml")
+    assert "`client` must be" in str(wrong.value) and "hush" not in str(wrong.value)

@@ -2,13 +2,16 @@
 
 import asyncio
 import random
+import ssl
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from tests.doors.kafka import LIMITS, Client, Door, fetch_values, open_door
 from tests.doors.kio_values import entity_of, plain, read
+from tests.unit.net.certificates import BROKER, Authority
 
 from penstock.cluster.image import BrokerRecord
 from penstock.cluster.replication.source import Position
@@ -391,13 +394,17 @@ def test_a_stranger_has_ten_seconds() -> None:
     with_cluster(body)
 
 
-def test_without_a_secret_only_a_certificate_lets_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_secret_only_a_certificate_lets_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    files = Authority.make(tmp_path / "ours").sign("broker", BROKER)
+    certificate = ssl.PEM_cert_to_DER_cert(Path(files.certificate).read_text())
+
     async def body(door: Door) -> None:
         with pytest.raises(PeerGone):
             await peer_of(door, None).call(list_groups.API, 4, {})
         client = await stranger(door)
         assert (await client.ask("sasl_handshake", 1, mechanism=MECHANISM))["error_code"] == 34
         monkeypatch.setattr(MemoryTransport, "certified", True)
+        monkeypatch.setattr(MemoryTransport, "certificate", certificate)
         peer = peer_of(door, None)
         assert (await peer.call(list_groups.API, 4, {})).error_code == 0
         await asyncio.sleep(60)

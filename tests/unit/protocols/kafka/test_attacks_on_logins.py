@@ -594,6 +594,29 @@ def test_watch_lets_pass_and_counts_what_would_be_refused() -> None:
     run(body, mode=Mode.WATCH)
 
 
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("api", ["create_acls", "delete_acls", "alter_user_scram_credentials"])
+def test_nobody_makes_itself_an_administrator_whatever_the_mode(api: str, mode: Mode) -> None:
+    version, values, *_ = CASES[api][0]
+
+    async def body(door: Door, guard: Guard) -> None:
+        def changed() -> int:
+            return guard.loader.directory.revision  # type: ignore[union-attr]
+
+        await guard.users.create("bob", Secret(b"secret"))
+        await guard.users.create("chief", Secret(b"secret"), roles=["admin"])
+        before = changed()
+        for client in (await somebody(door, "bob"), await somebody(door, "alice"), await door.client()):
+            answer = await client.ask(api, version, **values)
+            assert {*codes_in(answer)} - {0} == {C}, answer
+        assert changed() == before
+        answer = await (await somebody(door, "chief")).ask(api, version, **values)
+        assert {*codes_in(answer)} == {0}, answer
+        assert changed() == before + 1
+
+    run(body, mode=mode)
+
+
 def test_users_and_rules_are_there_after_a_restart() -> None:
     store = MemoryStore()
 

@@ -6,13 +6,15 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
+from tests.doors import verbs
 from tests.doors.kafka import Client, Door, batch_of, fetch_values, make, produce_values, with_door
 from tests.rules import Nothing
 
-from penstock.engine.access import Access, Kind, Operation, Resource, Subject
+from penstock.engine.access import THE_CLUSTER, Access, Kind, Operation, Resource, Subject
 from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC
 from penstock.engine.publishing import ALL as ALL_IN_SYNC
 from penstock.protocols.kafka.session import APIS
+from penstock.protocols.kafka.verbs.table import VERBS
 from penstock.security.guard import Guard
 from penstock.security.modes import Mode
 from penstock.security.rules import Effect, Pattern, Rule
@@ -215,6 +217,12 @@ async def guard_of(door: Door) -> Guard:
     return guard
 
 
+async def let_change(guard: Guard) -> None:
+    """As far as the guard is asked, who is tried here may change users and rules."""
+    kind, name = THE_CLUSTER
+    await guard.rules.create([Rule("User:ANONYMOUS", "*", Operation.ALTER, kind, Pattern.LITERAL, name, Effect.ALLOW)])
+
+
 async def settle(door: Door) -> Client:
     """A topic with records, a group with an offset, a transactional id, a transaction that is open, a user, a rule."""
     door.context.guard = guard = await guard_of(door)
@@ -231,6 +239,7 @@ async def settle(door: Door) -> Client:
     await client.ask("add_partitions_to_txn", 3, **{**ADDED, **producer})
     await guard.users.create("alice", Secret(b"secret"))
     await guard.rules.create([Rule("User:a", "*", Operation.READ, Kind.TOPIC, Pattern.LITERAL, "t", Effect.ALLOW)])
+    await let_change(guard)
     await asyncio.sleep(1)
     return client
 
@@ -279,6 +288,35 @@ def test_the_same_is_not_refused_for_want_of_a_right_where_everything_is_allowed
         assert not {T, G, C, X} & set(codes_in(answer)), answer
         if wanted.empty:
             assert answer[wanted.empty] not in ((), []), "it shows nothing that there could be less of"
+
+    with_door(body)
+
+
+def test_every_verb_is_here() -> None:
+    assert set(verbs.CASES) == set(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_verb_is_allowed(verb: str) -> None:
+    async def body(door: Door) -> None:
+        client = await settle(door)
+        before = state_of(door)
+        door.engine.access.policy = Nothing()
+        told = await verbs.ask(client, verb, verbs.CASES[verb])
+        assert (told.code, told.document) == (C, None)
+        assert "User:ANONYMOUS may not" in told.text
+        await asyncio.sleep(1)
+        assert state_of(door) == before
+
+    with_door(body)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_verb_is_refused_for_want_of_a_right_where_everything_is_allowed(verb: str) -> None:
+    async def body(door: Door) -> None:
+        client = await settle(door)
+        told = await verbs.ask(client, verb, verbs.CASES[verb])
+        assert told.code not in (T, G, C, X), told
 
     with_door(body)
 

@@ -5,6 +5,7 @@ from random import Random
 
 from tests.doors.kafka import Client, Door, base_offsets, batch_of, fetch_values, make, with_door
 
+from penstock.engine.access import Subject
 from penstock.protocols.kafka.fetch_sessions import MAX_ERRORS, FetchSessions, Wanted, next_epoch
 
 NOT_FOUND, WRONG_EPOCH, WRONG_KIND = 70, 71, 106
@@ -409,3 +410,53 @@ def test_a_table_full_of_partitions_drops_the_session_longest_unused() -> None:
     sessions.end(first.session_id)
     sessions.begin([Wanted(b"w", 0, 0, 1)], uses_ids=False)
     assert len(sessions) == 2
+
+
+ALICE, EVE = Subject("User:alice", host="10.0.0.1"), Subject("User:eve", host="10.0.0.2")
+
+
+def test_who_has_most_sessions_makes_room() -> None:
+    """One user could else end all sessions of others, again and again."""
+    sessions = FetchSessions(Random(1), capacity=10)
+    mine = [sessions.begin([Wanted(b"t", 0, 0, 1)], False, ALICE) for _ in range(4)]
+    theirs = [sessions.begin([], False, EVE._replace(host=str(number))) for number in range(100)]
+    assert len(sessions) == 10
+    assert [sessions.get(each.session_id, ALICE) for each in mine] == mine
+    assert [sessions.get(each.session_id, EVE) for each in theirs if not each.is_over] == theirs[-6:]
+    more = [sessions.begin([], False, ALICE) for _ in range(4)]
+    assert [each.is_over for each in (*mine, *more)] == [True] * 3 + [False] * 5, "half of the room is hers"
+    assert sum(not each.is_over for each in theirs) == 5
+
+
+def test_who_has_most_partitions_makes_room() -> None:
+    sessions = FetchSessions(Random(1), max_partitions=100)
+    mine = sessions.begin([Wanted(b"t", index, 0, 1) for index in range(40)], False, ALICE)
+    theirs = [sessions.begin([Wanted(b"t", each, 0, 1) for each in range(30)], False, EVE) for _ in range(10)]
+    assert not mine.is_over and [each.is_over for each in theirs] == [True] * 8 + [False] * 2
+    sessions.update(mine, [Wanted(b"u", index, 0, 1) for index in range(30)], [])
+    assert mine.is_over, "now that is most"
+    assert sessions._partitions == 60 and sessions._partitions_of == {"User:eve": 60}
+    for each in theirs:
+        sessions.end(each.session_id, EVE)
+    assert (len(sessions), sessions._partitions) == (0, 0) and not sessions._sessions_of and not sessions._partitions_of
+
+
+def test_a_session_of_another_user_is_answered_as_one_that_is_not_there() -> None:
+    async def body(door: Door) -> None:
+        client = await two(door)
+        opened = await client.fetch(wanted={"t": {0: 0}}, session=(0, 0))
+        session = door.context.fetch_sessions._sessions[opened["session_id"]]
+        session.owner = ALICE
+        unknown = next(each for each in range(1, 3) if each != opened["session_id"])
+        answers = {}
+        for session_id in (opened["session_id"], unknown):
+            answers[session_id] = [
+                await client.fetch(wanted=wanted, session=(session_id, epoch))
+                for epoch in (1, 2, 7, -1)
+                for wanted in ({}, {"t": {0: 0}})
+            ]
+        assert answers[unknown] == answers[opened["session_id"]]
+        assert {each["error_code"] for each in answers[unknown]} == {NOT_FOUND, 0}
+        assert session.epoch == 1 and not session.is_over and len(door.context.fetch_sessions) == 1
+
+    with_door(body)

@@ -2,9 +2,11 @@
 
 import pickle
 import re
+from pathlib import Path
 
 import pytest
 
+from penstock.client.sasl import Sasl
 from penstock.client.security import Security
 from penstock.client.settings import Settings
 from penstock.records.compression import Codec
@@ -433,6 +435,81 @@ def test_the_table_is_fit_to_print() -> None:
 )
 def test_uses_as_a_person_says_them(use: Use, text: str) -> None:
     assert use.text == text
+
+
+SCRAM = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "SCRAM-SHA-512"}
+
+
+def hush(tmp_path: Path) -> str:
+    file = tmp_path / "ann.password"
+    file.touch(0o600)
+    file.write_text("hush\n")
+    return str(file)
+
+
+def test_a_password_comes_by_a_file_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_PASSWORD", "other")
+    named = {**ORDERS, **SCRAM, "kafka.sasl.username": "ann"}
+    of_file = parse_read({**named, "kafka.sasl.password.file": hush(tmp_path)}, streaming=True)
+    assert of_file.settings.security.sasl == Sasl("SCRAM-SHA-512", "ann", "hush")
+    assert parse_read(named, streaming=False).settings.security.sasl == Sasl("SCRAM-SHA-512", "ann", "other")
+    own = {**named, "kafka.sasl.password": "own"}
+    assert parse_read(own, streaming=False).settings.security.sasl == Sasl("SCRAM-SHA-512", "ann", "own")
+    assert parse_read(ORDERS, streaming=False).settings.security == Security()
+    for said in (repr(of_file), str(of_file.settings)):
+        assert "ann" in said and "hush" not in said
+
+
+def test_a_password_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    file = Path(hush(tmp_path))
+    file.chmod(0o644)
+    named = {**ORDERS, **SCRAM, "kafka.sasl.username": "ann", "kafka.sasl.password.file": str(file)}
+    with pytest.raises(OptionError, match="chmod 600") as refused:
+        parse_read(named, streaming=False)
+    assert "hush" not in str(refused.value)
+
+
+@pytest.fixture
+def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("PENSTOCK_SERVER", "PENSTOCK_CONTEXT", "PENSTOCK_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / ".penstock" / "config.yaml"
+    file.parent.mkdir()
+    login = f"security.protocol: SASL_PLAINTEXT, sasl.mechanism: PLAIN, sasl.password.file: {hush(tmp_path)}"
+    file.write_text(
+        "current: near\ncontexts:\n"
+        f"  near: {{server: 'near:1', properties: {{{login}, sasl.username: ann}}}}\n"
+        "  bad: {server: 'bad:1', properties: {sasl.password: swordfish}}\n"
+    )
+    return file
+
+
+def test_a_context_has_brokers_and_a_login(contexts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann = Sasl("PLAIN", "ann", "hush")
+    for options in ({"context": "near"}, {}):
+        monkeypatch.setenv("PENSTOCK_CONTEXT", "" if options else "near")
+        settings = parse_write(options, streaming=False).settings
+        assert (settings.bootstrap, settings.security.sasl) == ("near:1", ann)
+    settings = parse_write({**BROKERS, "context": "near"}, streaming=False).settings
+    assert (settings.bootstrap, settings.security.sasl) == (BROKERS["kafka.bootstrap.servers"], ann)
+    assert parse_write(BROKERS, streaming=False).settings.security == Security(), "it may be for other brokers"
+    monkeypatch.setenv("PENSTOCK_SERVER", "said:2")
+    assert parse_write({}, streaming=False).settings == Settings("said:2", patience_s=60.0)
+    assert parse_write({"context": "near"}, streaming=False).settings.bootstrap == "near:1"
+    assert parse_read({"subscribe": "a", "path": "/data"}, streaming=False).settings.bootstrap == ""
+    monkeypatch.setenv("PENSTOCK_PASSWORD", "bobs")
+    bob = parse_write({"context": "near", "kafka.sasl.username": "bob"}, streaming=False).settings
+    assert bob.security.sasl == Sasl("PLAIN", "bob", "bobs"), "nobody's password is tried for another"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("far", "context 'far' is unknown; known: bad, near"), ("bad", "holds a secret, sasl.password")]
+)
+def test_a_context_that_cannot_be_used(contexts: Path, name: str, told: str) -> None:
+    with pytest.raises(OptionError, match=told) as refused:
+        parse_write({"context": name}, streaming=False)
+    assert "swordfish" not in str(refused.value)
 
 
 BATCH = {"kafka.bootstrap.servers": "h:1", "batch.query": "q", "batch.id": "7"}

@@ -6,6 +6,7 @@ fields the version has. It reaches the engine as whoever calls may (`Caller.acti
 Fetch are the exception: they read and write bytes themselves.
 """
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,29 +42,48 @@ class Caller(NamedTuple):
 class Answers:
     """Encoded answers that stay right until the topics change: 10,000 partitions take 50 ms to encode.
 
-    By request, and by the scope of who asked: what one may see is not for another.
+    By request, and by the scope of who asked: what one may see is not for another. Where there is no room, the user who
+    has most of them loses the oldest of these, so nobody flushes what others have.
     """
 
-    __slots__ = ("_kept", "_revision")
+    __slots__ = ("_held", "_kept", "_revisions")
     _CAPACITY = 64
     _LARGEST_REQUEST = 64 * 1024
 
     def __init__(self) -> None:
         self._kept: dict[tuple[Scope, int, bytes], bytes] = {}
-        self._revision = -1
+        self._held: Counter[str] = Counter()
+        """How many, by principal."""
+        self._revisions = -1, 0  # of the topics, and of the rules
 
     def get(self, revision: int, scope: Scope, version: int, request: memoryview) -> bytes | None:
-        if revision != self._revision:
+        if (revision, scope[0]) != self._revisions:
             self._kept.clear()
-            self._revision = revision
+            self._held.clear()
+            self._revisions = revision, scope[0]
         return self._kept.get((scope, version, bytes(request))) if len(request) <= self._LARGEST_REQUEST else None
 
     def put(self, revision: int, scope: Scope, version: int, request: bytes, body: bytes) -> None:
-        if revision != self._revision or len(request) > self._LARGEST_REQUEST:
+        if (revision, scope[0]) != self._revisions or len(request) > self._LARGEST_REQUEST:
             return
-        if len(self._kept) >= self._CAPACITY:
-            self._kept.pop(next(iter(self._kept)))
-        self._kept[scope, version, request] = body
+        key = scope, version, request
+        if key not in self._kept:
+            self._held[_who(scope)] += 1
+            if len(self._kept) >= self._CAPACITY:
+                self._make_room()
+        self._kept[key] = body
+
+    def _make_room(self) -> None:
+        most = max(self._held.values())
+        key = next(key for key in self._kept if self._held[_who(key[0])] == most)
+        del self._kept[key]
+        self._held[_who(key[0])] -= 1
+        self._held += Counter()  # without those who have none any more
+
+
+def _who(scope: Scope) -> str:
+    subject = scope[1]
+    return "" if subject is None else subject.principal
 
 
 class BrokerSetting(NamedTuple):

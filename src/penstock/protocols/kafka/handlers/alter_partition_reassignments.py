@@ -41,7 +41,8 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
             context, caller, request.timeout, targets, lambda operations: operations.move(targets)
         )
     except PenstockError as error:
-        outcomes, refused = {}, error.kept()
+        refused = error.kept()
+        outcomes = dict.fromkeys(named, refused)
     return {
         "throttle_time": 0,
         "allow_replication_factor_change": may_resize,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from penstock.engine.access import Kind, Operation
 from penstock.errors import PenstockError
 from penstock.protocols.kafka.handlers import Caller, Context, Fields
 from penstock.protocols.kafka_wire import errors
@@ -28,10 +29,16 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
         known = topic.topic_id if topic is not None else topic_id
         responses.append(
             {
-                "name": topic.name if topic is not None else name,
+                "name": topic.name if topic is not None else name or _shown_name(caller, topic_id),
                 "topic_id": known,
                 "error_code": code,
                 "error_message": text,
             }
         )
     return {"throttle_time": 0, "responses": responses}
+
+
+def _shown_name(caller: Caller, topic_id: Any) -> str | None:
+    """The name of a topic that was named by its id, for who may see it."""
+    name = caller.acting.topics.name_of(topic_id) if topic_id is not None else None
+    return name if name is not None and caller.acting.rights.may(Operation.DESCRIBE, Kind.TOPIC, name) else None

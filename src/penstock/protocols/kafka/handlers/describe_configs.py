@@ -87,7 +87,7 @@ def _entries(context: Context, caller: Caller, resource: Message, version: int) 
         caller.acting.rights.check_cluster(Operation.DESCRIBE_CONFIGS)
         return []
     else:
-        raise unknown_type(resource.resource_type)
+        raise unknown_type(caller, resource, Operation.DESCRIBE_CONFIGS)
     return [entry for entry in found if not asked or entry.name in asked]
 
 

@@ -31,6 +31,8 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
             described = _describe(group, may)
         except PenstockError as error:
             described = _refused(group_id, error, version)
+            if wants_operations and described["error_code"] == errors.NONE:
+                described = {**described, "authorized_operations": authorized_operations.of_group(caller, group_id)}
         groups.append(described)
     return {"throttle_time": 0, "groups": groups}
 

@@ -5,7 +5,7 @@ Version notes: 3 top-level error; 4 total and usable bytes; 5 cordoned directori
 
 from collections.abc import Iterable
 
-from penstock.engine.access import Operation
+from penstock.engine.access import Kind, Operation
 from penstock.engine.partition import Partition
 from penstock.protocols.kafka.handlers import Caller, Context, Fields
 from penstock.protocols.kafka.long_answer import LongAnswer
@@ -45,6 +45,8 @@ def _asked(caller: Caller, request: Message) -> Iterable[tuple[str, list[Partiti
         asked.setdefault(wanted.topic, {}).update(dict.fromkeys(wanted.partitions))
     found = []
     for name, indexes in asked.items():
+        if not caller.acting.rights.may(Operation.DESCRIBE, Kind.TOPIC, name):
+            continue  # as if it were not there, like among all
         topic = caller.acting.topics.get(name, Operation.DESCRIBE)
         if topic is not None:
             found.append((name, [topic.partitions[at] for at in indexes if 0 <= at < len(topic.partitions)]))

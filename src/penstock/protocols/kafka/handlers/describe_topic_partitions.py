@@ -39,7 +39,8 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
             topics.append(_missing(name, errors.kafka_code(error)))
             continue
         if topic is None:
-            topics.append(_missing(name, _why_missing(name)))
+            missing = _missing(name, _why_missing(name))
+            topics.append({**missing, "topic_authorized_operations": authorized_operations.of_topic(caller, name)})
             continue
         if room == 0:
             next_cursor = {"topic_name": name, "partition_index": begin}

@@ -75,7 +75,8 @@ async def _find(
         by_id = topic_id is not None and topic_id.int
         return _missing(None if by_id else name, errors.kafka_code(error), topic_id if by_id else None)
     if found is None:
-        return _missing(name, errors.KAFKA_CODES[Code.UNKNOWN_TOPIC])
+        missing = _missing(name, errors.KAFKA_CODES[Code.UNKNOWN_TOPIC])
+        return {**missing, "topic_authorized_operations": _operations(caller, name, wants)}
     return await describe_topic(context, found, found.partitions, _operations(caller, name, wants), answer)
 
 

@@ -22,6 +22,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
     offsets: dict[Spot, NewOffset] = {}
     codes: dict[Spot, int] = {}
     answer = LongAnswer(context, API, version, "topics", "partitions")
+    unknown = _unknown_id(caller, request.group_id) if None in names else errors.UNKNOWN_TOPIC_ID
     for topic, name in zip(request.topics, names, strict=True):
         for partition in topic.partitions:
             await answer.look()
@@ -41,7 +42,8 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
     return {
         "throttle_time": 0,
         "topics": [
-            await _answer(topic, name, codes, answer) for topic, name in zip(request.topics, names, strict=True)
+            await _answer(topic, name, codes, unknown, answer)
+            for topic, name in zip(request.topics, names, strict=True)
         ],
     }
 
@@ -79,8 +81,17 @@ async def _commit(caller: Caller, request: Message, offsets: dict[Spot, NewOffse
     return {spot: errors.kafka_code(error) if error else errors.NONE for spot, error in results.items()}
 
 
-async def _answer(topic: Message, name: str | None, codes: dict[Spot, int], answer: LongAnswer) -> Fields:
-    missing = errors.UNKNOWN_TOPIC_ID if name is None else errors.KAFKA_CODES[Code.UNKNOWN_TOPIC]
+def _unknown_id(caller: Caller, group_id: str) -> int:
+    """What is told of an id that no topic has: whoever may not use the group hears of that alone."""
+    try:
+        caller.acting.groups.check(Operation.READ, group_id)
+    except PenstockError as error:
+        return errors.kafka_code(error)
+    return errors.UNKNOWN_TOPIC_ID
+
+
+async def _answer(topic: Message, name: str | None, codes: dict[Spot, int], unknown: int, answer: LongAnswer) -> Fields:
+    missing = unknown if name is None else errors.KAFKA_CODES[Code.UNKNOWN_TOPIC]
     partitions = [
         await answer.row(
             {

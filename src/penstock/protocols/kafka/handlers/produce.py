@@ -12,7 +12,7 @@ instead of names.
 
 from uuid import UUID
 
-from penstock.engine.access import Kind, NotAuthorised, Operation, Resource
+from penstock.engine.access import Kind, Operation
 from penstock.engine.acting.acting import Acting
 from penstock.engine.acting.topics import ActingTopics
 from penstock.engine.partition import Partition
@@ -104,7 +104,7 @@ def _add_all(
                     raise refusal
                 partition = _find(acting.topics, topic, index, version)
                 if request.transactional_id is None and batch is not None and _is_transactional(batch):
-                    raise NotAuthorised(acting.subject, Operation.WRITE, Resource(Kind.TRANSACTIONAL_ID, ""))
+                    raise acting.rights.refuse(Operation.WRITE, Kind.TRANSACTIONAL_ID, "")
                 if request.acks not in _DURABILITIES:
                     raise PenstockError(Code.INVALID_DURABILITY, "acks must be -1, 0 or 1")
                 if version < _ZSTD_FROM and batch is not None:

@@ -1,0 +1,14 @@
+"""What operators ask of a broker and Kafka has no API for: verbs, each with a name, the right it takes and a function.
+
+`handlers/penstock_verb.py` serves them. To add one, write its function, and a `Verb` in the table of its file; a file
+of its own has to be named in `table.py`. With a question for it in `tests/doors/verbs.py` it is shown that a stranger
+is refused. No verb asks for rights itself: the table says which one it takes, and on what.
+
+verb.py      what a verb is
+document.py  the JSON of a question, read field by field
+table.py     all verbs
+users.py     users
+roles.py     roles, and who has them
+api_keys.py  API keys
+policy.py    what is in force: which rule decides, what `closed` would refuse, what secrets are sealed by
+"""

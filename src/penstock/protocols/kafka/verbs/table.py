@@ -1,0 +1,11 @@
+"""All verbs, by their names."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.protocols.kafka.verbs import api_keys, policy, roles, users
+from penstock.protocols.kafka.verbs.verb import Verb
+
+VERBS: Final[Mapping[str, Verb]] = {
+    verb.name: verb for verb in (*users.VERBS, *roles.VERBS, *api_keys.VERBS, *policy.VERBS)
+}

@@ -1,0 +1,62 @@
+"""Verbs over a memory connection, and a question for each that there is an answer to."""
+
+import struct
+from typing import Any, NamedTuple
+
+import orjson
+
+from penstock.protocols.kafka_wire.messages import decode, encode, schema_of
+from penstock.protocols.kafka_wire.penstock_verb import API
+from tests.doors.kafka import Client
+
+RULE = {
+    "principal": "User:eve",
+    "host": "*",
+    "operation": "read",
+    "kind": "topic",
+    "pattern": "literal",
+    "name": "t",
+    "effect": "allow",
+}
+CASES: dict[str, dict[str, Any]] = {
+    "user.list": {},
+    "user.create": {"user": "eve", "roles": ["admin"]},
+    "user.delete": {"user": "alice"},
+    "role.list": {},
+    "role.show": {"role": "admin"},
+    "role.set": {"role": "clerk", "rules": [RULE]},
+    "role.delete": {"role": "made"},
+    "role.grant": {"role": "admin", "user": "alice"},
+    "role.revoke": {"role": "consumer", "user": "alice"},
+    "apikey.create": {"user": "alice", "lasts_ms": 1000},
+    "apikey.list": {},
+    "apikey.delete": {"id": "0" * 16},
+    "rule.explain": {"principal": "User:alice", "operation": "read", "kind": "topic", "name": "t"},
+    "security.refusals": {},
+    "security.forget": {},
+    "security.sealing": {},
+    "security.reseal": {"by": "x"},
+}
+"""By verb. Users alice and role made are there; the key is not, nor is what seals called x."""
+
+
+class Told(NamedTuple):
+    code: int
+    text: str
+    help: str
+    document: Any
+
+
+def frame_of(verb: str, document: bytes) -> bytes:
+    head = struct.pack(">hhih", API.key, 0, 7, -1) + b"\0"
+    return head + encode(schema_of(API.name, 0, "request"), {"verb": verb, "document": document})
+
+
+async def ask(client: Client, verb: str, document: Any = None, *, data: bytes | None = None) -> Told:
+    """One verb; `data` in place of a document that is JSON."""
+    client.send_frame(frame_of(verb, orjson.dumps(document or {}) if data is None else data))
+    frame = await client.receive_frame()
+    assert struct.unpack_from(">i", frame) == (7,) and frame[4] == 0
+    answer = decode(schema_of(API.name, 0, "response"), memoryview(frame), 5)
+    told = orjson.loads(answer.document) if answer.document else None
+    return Told(answer.error_code, answer.error_message or "", answer.help or "", told)

@@ -1,0 +1,27 @@
+"""What the rules refuse is counted by operation and kind of thing, never by name, and each refusal once."""
+
+import pytest
+from tests.rules import Only
+
+from penstock.engine.access import ANONYMOUS, THE_CLUSTER, Access, Kind, NotAuthorised, Operation, Resource, Subject
+from penstock.engine.acting.acting import Verdicts
+
+ALICE = Subject("User:alice")
+
+
+def test_what_is_refused_is_counted_and_what_is_only_looked_at_is_not() -> None:
+    denials: dict[tuple[str, str], int] = {}
+    access = Access(Only(ALICE, Operation.READ), denials)
+    rights = Verdicts(access, ALICE)
+    rights.check(Operation.READ, Kind.TOPIC, "a")
+    assert not rights.may(Operation.WRITE, Kind.TOPIC, "a")  # as for a list, which then lacks it
+    assert not access.decide(ANONYMOUS, Operation.READ, Resource(Kind.TOPIC, "a"))
+    assert denials == {}
+    for name in ("a", "b", "b"):  # the last verdict is one that was kept
+        with pytest.raises(NotAuthorised):
+            rights.check(Operation.WRITE, Kind.TOPIC, name)
+    with pytest.raises(NotAuthorised):
+        rights.check_cluster(Operation.ALTER)
+    with pytest.raises(NotAuthorised):
+        access.check(ALICE, Operation.ALTER, THE_CLUSTER)
+    assert denials == {("write", "topic"): 3, ("alter", "cluster"): 2}
