@@ -1,7 +1,8 @@
 """The chart as helm renders it, and a container's environment as the kubelet would make it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -11,22 +12,28 @@ from .programs import DEPLOY, helm, run
 CHART = DEPLOY / "helm" / "penstock"
 OLDEST, NEWEST = "1.28.0", "1.37.0"
 Manifest = dict[str, Any]
+# What nobody can choose for whoever installs it: without these values nothing is rendered.
+GIVEN = ("--set", "tls.secret=seen,tls.brokersSecret=inner,etcd.tlsSecret=store,admin.secret=root")
 
 
 class ChartError(Exception):
     """helm refused; the text is its reason."""
 
 
-def render_text(*arguments: str, release: str = "penstock", kubernetes: str = NEWEST) -> str:
-    done = run(helm(), "template", release, CHART, "--namespace", "logs", "--kube-version", kubernetes, *arguments)
+def render_text(
+    *arguments: str, release: str = "penstock", kubernetes: str = NEWEST, given: Sequence[str] = GIVEN
+) -> str:
+    words: list[str | Path] = [release, CHART, "--namespace", "logs", "--kube-version", kubernetes, *given, *arguments]
+    done = run(helm(), "template", *words)
     if done.returncode != 0:
         raise ChartError(done.stdout)
     return done.stdout
 
 
-def render(*arguments: str, release: str = "penstock") -> dict[tuple[str, str], Manifest]:
+def render(*arguments: str, release: str = "penstock", given: Sequence[str] = GIVEN) -> dict[tuple[str, str], Manifest]:
     """Manifests by kind and name."""
-    documents = [each for each in yaml.safe_load_all(render_text(*arguments, release=release)) if each]
+    text = render_text(*arguments, release=release, given=given)
+    documents = [each for each in yaml.safe_load_all(text) if each]
     found = {(each["kind"], each["metadata"]["name"]): each for each in documents}
     assert len(found) == len(documents), "two manifests of one kind and name"
     return found

@@ -15,6 +15,7 @@ from pathlib import Path
 from .programs import DEPLOY, ROOT, find, run
 
 DOCKERFILE = DEPLOY / "docker" / "Dockerfile"
+SETTINGS = DEPLOY / "docker" / "penstock.yaml"
 USER = 10001
 # A user without rights as process 1, who can write into one directory only: what Kubernetes makes of the chart.
 # Two user namespaces, because only the outer one may mount, and in the inner one nothing is left of that right.

@@ -4,8 +4,9 @@ import fnmatch
 import re
 
 from penstock import __version__
+from penstock.server import config_loading
 
-from .image import DOCKERFILE, USER, read_dockerfile
+from .image import DOCKERFILE, SETTINGS, USER, read_dockerfile
 from .programs import DEPLOY, ROOT, find, run
 
 
@@ -29,6 +30,17 @@ def test_no_choice_is_made_for_who_runs_it() -> None:
     names = read_dockerfile().environment
     assert "PENSTOCK_INSECURE" not in names
     assert not [name for name in names if "SECRET" in name or "PASSWORD" in name]
+    assert "insecure" not in (DOCKERFILE.read_text() + SETTINGS.read_text()).lower()
+
+
+def test_its_listeners_have_tls_and_logins() -> None:
+    config = config_loading.load(file=SETTINGS, env={})
+    assert config.security_mode == "closed"
+    for listener in config.listeners.listed(in_cluster=False):
+        assert listener.tls is not None and listener.auth and not listener.address.is_loopback
+    image = read_dockerfile()
+    assert f"COPY deploy/docker/{SETTINGS.name} {image.environment['PENSTOCK_CONFIG']}\n" in DOCKERFILE.read_text()
+    assert image.environment["HEALTH_URL"] == f"https://127.0.0.1:{config.listeners.http.port}/health/ready"
 
 
 def test_the_builder_is_sent_what_it_copies_and_little_else() -> None:

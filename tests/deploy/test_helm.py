@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from penstock import __version__
+from penstock.cli.connection import find_server
 from penstock.cli.serve import STOP_DEADLINE_S
+from penstock.protocols.internal.broker_certificate import BROKER_URI
 from penstock.server import broker, config_loading, http
 
 from . import chart
@@ -22,12 +24,16 @@ _FULL = (
     *("--set", "external.enabled=true,external.type=NodePort,advertised=$(NODE_IP):3009$(POD_INDEX)"),
     *("--set", "firstId=1,rack.podLabel=topology.kubernetes.io/zone,antiAffinity=required"),
     *("--set", "etcd.endpoints={e1:2379,e2:2379},etcd.prefix=/a,etcd.tlsSecret=t,etcd.user=u,etcd.passwordSecret=w"),
-    *("--set", "serviceMonitor.enabled=true,prometheusRule.enabled=true,clusterSecret.existing=s"),
+    *(
+        "--set",
+        "serviceMonitor.enabled=true,serviceMonitor.secret=m,prometheusRule.enabled=true,clusterSecret.existing=s",
+    ),
     *("--set", "image.pullSecrets[0].name=p,priorityClassName=high,nodeSelector.disk=ssd,podLabels.team=logs"),
     *("--set", "tolerations[0].key=logs,extraEnv[0].name=TZ,extraEnv[0].value=UTC,persistence.storageClass=fast"),
     *("--set", "networkPolicy.monitoring[0].namespaceSelector.matchLabels.a=b"),
     *("--set-file", _RULES),
 )
+_BY_CERT_MANAGER = ("--set", "tls.certManager.enabled=true,tls.secret=,tls.brokersSecret=,etcd.tlsSecret=")
 
 
 @pytest.fixture(scope="module")
@@ -46,23 +52,28 @@ def _pod(manifests: dict[tuple[str, str], chart.Manifest], name: str = "penstock
 
 def _config(manifests: dict[tuple[str, str], chart.Manifest], index: int) -> Any:
     told = chart.environment(_pod(manifests)["containers"][0], chart.pod_fields("penstock", index))
+    told = {**read_dockerfile().environment, **told}
     del told["PENSTOCK_CONFIG"]
-    return config_loading.load(env={**read_dockerfile().environment, **told})
+    return config_loading.load(env=told)
 
 
 def test_lint() -> None:
-    done = run(helm(), "lint", "--strict", chart.CHART)
+    done = run(helm(), "lint", "--strict", chart.CHART, *chart.GIVEN)
     assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("kubernetes", [chart.OLDEST, chart.NEWEST])
 def test_kubernetes_takes_it(kubernetes: str, tmp_path: Path) -> None:
     files = []
-    for number, arguments in enumerate([(), _FULL]):
+    for number, arguments in enumerate([(), _FULL, _BY_CERT_MANAGER]):
         documents = re.split(r"^---$", chart.render_text(*arguments, kubernetes=kubernetes), flags=re.MULTILINE)
         files.append(tmp_path / f"{number}.yaml")
-        # There is no schema here for what the Prometheus operator brings.
-        files[-1].write_text("---".join(each for each in documents if "monitoring.coreos.com" not in each))
+        # There is no schema here for what the Prometheus operator and cert-manager bring.
+        files[-1].write_text(
+            "---".join(
+                each for each in documents if not re.search("^apiVersion: (monitoring|cert-manager)", each, re.M)
+            )
+        )
     validate = find("kubernetes-validate", comes_with="kubernetes-validate")
     done = run(validate, "--strict", "--kubernetes-version", kubernetes.rpartition(".")[0], *files)
     assert done.returncode == 0, done.stdout
@@ -103,7 +114,11 @@ def test_files_a_broker_is_told_of_are_mounted(full: dict[tuple[str, str], chart
     mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
     told = chart.environment(pod["containers"][0], chart.pod_fields("penstock", 1))
     paths = [value for name, value in told.items() if name.startswith("PENSTOCK_") and value.startswith("/")]
-    assert len(paths) == 7
+    listeners = json.loads(told["PENSTOCK_LISTENERS"])
+    paths += {path for each in listeners for path in each.get("tls", {}).values()}
+    context = yaml.safe_load(full["ConfigMap", "penstock"]["data"]["client.yaml"])["contexts"]["admin"]["properties"]
+    paths += [value for value in context.values() if value.startswith("/")]
+    assert len(paths) == 15
     for path in paths:
         assert str(Path(path).parent) in mounts, f"{path} is on no volume"
     claims = [each["metadata"]["name"] for each in full["StatefulSet", "penstock"]["spec"]["volumeClaimTemplates"]]
@@ -115,8 +130,8 @@ def test_etcd_beside_the_brokers_is_the_one_they_use(plain: dict[tuple[str, str]
         chart.environment(_pod(plain, "penstock-etcd")["containers"][0], chart.pod_fields("penstock-etcd", index))
         for index in range(3)
     ]
-    clients = [each["ETCD_ADVERTISE_CLIENT_URLS"].removeprefix("http://") for each in told]
-    assert _config(plain, 0).cluster.store == "etcd://" + ",".join(clients)
+    clients = [each["ETCD_ADVERTISE_CLIENT_URLS"].removeprefix("https://") for each in told]
+    assert _config(plain, 0).cluster.store == "etcds://" + ",".join(clients)
     peers = [f"{each['ETCD_NAME']}={each['ETCD_INITIAL_ADVERTISE_PEER_URLS']}" for each in told]
     assert {each["ETCD_INITIAL_CLUSTER"] for each in told} == {",".join(peers)}
 
@@ -128,6 +143,8 @@ def test_brokers_are_left_time_and_probes_that_exist(plain: dict[tuple[str, str]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert container[probe]["httpGet"]["path"] in http._KINDS
+        assert container[probe]["httpGet"]["scheme"] == "HTTPS"
+        assert container[probe]["httpGet"]["path"] in ("/health/live", "/health/ready"), "the others need a login"
         assert ports[container[probe]["httpGet"]["port"]] == _config(plain, 0).listeners.http.port
     assert "lifecycle" not in container
 
@@ -192,6 +209,93 @@ def test_the_loop_of_the_readme_waits_before_and_after_each_pod(fails_at: int, d
         assert said[number - 1] == said[number + 1] == asked, "of a broker that stays"
 
 
+@pytest.mark.parametrize("arguments", [(), _FULL, _BY_CERT_MANAGER])
+def test_nothing_is_said_in_plain_and_nobody_is_let_in_unasked(arguments: tuple[str, ...]) -> None:
+    """As the broker itself judges it; of its own accord it would refuse to start."""
+    found = chart.render(*arguments)
+    config = _config(found, 1)
+    assert not config.insecure and config.security_mode == "closed"
+    kafka, http, *metrics, internal = config.listeners.listed(in_cluster=True)
+    assert kafka.tls is not None and kafka.auth == ("scram",)
+    assert http.tls == kafka.tls and http.auth == ("basic", "key")
+    assert all(each.tls == kafka.tls and each.auth == http.auth for each in metrics)
+    assert internal.name == "internal" and config.cluster.tls_cert is not None
+    assert config.cluster.store.startswith("etcds://") and config.cluster.etcd_cert is not None
+    assert str(config.security.admin_password_file) == "/etc/penstock-admin/password"
+    told = yaml.safe_dump_all(each for (kind, _), each in found.items() if kind != "PrometheusRule")
+    assert "insecure" not in told.lower()
+    assert not re.search(r"http://|\bPLAINTEXT\b", told)
+
+
+def test_etcd_lets_in_who_shows_a_certificate(plain: dict[tuple[str, str], chart.Manifest]) -> None:
+    pod = _pod(plain, "penstock-etcd")
+    container = pod["containers"][0]
+    told = chart.environment(container, chart.pod_fields("penstock-etcd", 0))
+    assert all(told[name].startswith("https://") for name in told if re.match("ETCD_.*_URLS", name))
+    assert told["ETCD_CLIENT_CERT_AUTH"] == told["ETCD_PEER_CLIENT_CERT_AUTH"] == "true"
+    files = {value for value in told.values() if value.startswith("/etc/")}
+    assert files == {f"/etc/etcd-tls/{name}" for name in ("ca.crt", "tls.crt", "tls.key")}
+    assert {"name": "tls", "mountPath": "/etc/etcd-tls", "readOnly": True} in container["volumeMounts"]
+    assert pod["volumes"][0]["secret"]["secretName"] == "store"
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["exec"]["command"][0] == "etcdctl", "the kubelet has no certificate to show"
+    assert told["ETCDCTL_ENDPOINTS"] == told["ETCD_ADVERTISE_CLIENT_URLS"]
+
+
+def test_cert_manager_makes_what_is_mounted_for_the_names_that_are_used() -> None:
+    given = "tls.certManager.names={broker-0.example.com},tls.certManager.issuer.name=ours"
+    found = chart.render(*_BY_CERT_MANAGER, "--set", given)
+    made = {each["spec"]["secretName"]: each["spec"] for (kind, _), each in found.items() if kind == "Certificate"}
+    mounted = {
+        volume["secret"]["secretName"]
+        for name in ("penstock", "penstock-etcd")
+        for volume in _pod(found, name)["volumes"]
+        if "tls" in volume["name"]
+    }
+    assert mounted == {name for name in made if name.endswith("-tls")} and len(mounted) == 3
+    config = _config(found, 1)
+    own = str(config.listeners.advertised_kafka.host).replace("penstock-1.", "*.")
+    assert {own, "penstock", "broker-0.example.com"} <= set(made["penstock-clients-tls"]["dnsNames"])
+    assert made["penstock-brokers-tls"]["dnsNames"] == [own]
+    assert made["penstock-brokers-tls"]["uris"] == [BROKER_URI]
+    members = [word.rpartition(":")[0] for word in config.cluster.store.removeprefix("etcds://").split(",")]
+    assert made["penstock-etcd-tls"]["dnsNames"] == members
+    issuers = {name: spec["issuerRef"]["name"] for name, spec in made.items() if name.endswith("-tls")}
+    assert issuers["penstock-clients-tls"] == "ours"
+    assert len(set(issuers.values())) == 3, "a certificate for one thing would be good for another"
+    for name in set(issuers.values()) - {"ours"}:
+        assert found["Issuer", name]["spec"]["ca"]["secretName"] in made
+
+
+def test_the_names_by_hand_are_those_by_cert_manager() -> None:
+    page = (chart.CHART / "README.md").read_text()
+    found = chart.render(*_BY_CERT_MANAGER)
+    for kind in ("clients", "brokers"):
+        (line,) = re.findall(rf"^penstock tls issue {kind} (.*)$", page, re.MULTILINE)
+        names = found["Certificate", f"penstock-{kind}-tls"]["spec"]["dnsNames"]
+        said = re.findall(r"--host '?([^\s']+)", line)
+        assert said and set(said) <= set(names)
+        assert ("--broker" in line) == (kind == "brokers")
+
+
+def test_penstock_in_a_pod_is_the_admin(full: dict[tuple[str, str], chart.Manifest], tmp_path: Path) -> None:
+    pod = _pod(full)
+    told = chart.environment(pod["containers"][0], chart.pod_fields("penstock", 1))
+    settings = next(volume["configMap"] for volume in pod["volumes"] if volume["name"] == "settings")
+    mount = next(each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "settings")
+    for item in settings["items"]:
+        file = tmp_path / item["path"]
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(full["ConfigMap", settings["name"]]["data"][item["key"]])
+    assert told["HOME"] == mount["mountPath"]
+    server = find_server(env={"HOME": str(tmp_path)})
+    assert server.address == ",".join(
+        f"penstock-{index}.penstock-brokers.logs.svc.cluster.local:9092" for index in (1, 2, 3)
+    )
+    assert server.properties["security.protocol"] == "SASL_SSL"
+    assert server.properties["sasl.password.file"] == told["PENSTOCK_SECURITY__ADMIN_PASSWORD_FILE"]
+
+
 def test_a_pod_has_no_rights(plain: dict[tuple[str, str], chart.Manifest]) -> None:
     for name in ("penstock", "penstock-etcd"):
         pod = _pod(plain, name)
@@ -214,7 +318,22 @@ def test_prometheus_finds_the_brokers_under_a_job_the_rules_know() -> None:
     assert monitor["selector"]["matchLabels"].items() <= labels.items()
     others = [each for (kind, name), each in found.items() if kind == "Service" and each is not service]
     assert not any(monitor["selector"]["matchLabels"].items() <= each["metadata"]["labels"].items() for each in others)
-    assert monitor["endpoints"][0]["port"] in [port["name"] for port in service["spec"]["ports"]]
+    (endpoint,) = monitor["endpoints"]
+    (port,) = [port for port in service["spec"]["ports"] if port["name"] == endpoint["port"]]
+    container = _pod(found, "east-penstock")["containers"][0]
+    (inner,) = [each["containerPort"] for each in container["ports"] if each["name"] == port["targetPort"]]
+    (door,) = [
+        each
+        for each in json.loads(chart.environment(container, chart.pod_fields("p", 1))["PENSTOCK_LISTENERS"])
+        if each["protocol"] == "metrics"
+    ]
+    assert door["address"] == f"0.0.0.0:{inner}"
+    allowed = [
+        each["port"] for rule in found["NetworkPolicy", "east-penstock"]["spec"]["ingress"] for each in rule["ports"]
+    ]
+    assert endpoint["port"] in allowed
+    assert endpoint["scheme"] == "https" and endpoint["basicAuth"]["password"] == {"name": "m", "key": "password"}
+    assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == "seen"
     assert labels[monitor["jobLabel"]] == "penstock-logs-east"
     rules = yaml.safe_load((DEPLOY / "prometheus" / "penstock.rules.yml").read_text())
     assert found["PrometheusRule", "east-penstock"]["spec"] == rules
@@ -229,9 +348,19 @@ def test_prometheus_finds_the_brokers_under_a_job_the_rules_know() -> None:
         ("terminationGracePeriodSeconds=5", "/terminationGracePeriodSeconds"),
         ("external.enabled=true", "external.enabled needs advertised"),
         ("etcd.user=u,etcd.endpoints={e:2379}", "etcd.user needs etcd.passwordSecret"),
-        ("etcd.tlsSecret=t", "name it in etcd.endpoints"),
+        ("etcd.user=u,etcd.passwordSecret=w", "name it in etcd.endpoints"),
+        ("etcd.plain=true", "name it in etcd.endpoints"),
+        ("etcd.plain=true,etcd.endpoints={e:2379}", "choose one of them"),
+        ("etcd.tlsSecret=,etcd.endpoints={e:2379}", "etcd.tlsSecret is not set"),
+        ("etcd.tlsSecret=", "etcd.tlsSecret is not set"),
+        ("tls.secret=", "tls.secret is not set"),
+        ("tls.brokersSecret=", "tls.brokersSecret is not set"),
+        ("admin.secret=", "admin.secret is not set"),
+        ("insecure=true", "insecure"),
+        ("settings.listeners.kafka=0.0.0.0:9092", "settings.listeners"),
         ("rack.name=a,rack.podLabel=b", "choose one of them"),
         ("prometheusRule.enabled=true", "needs the rules"),
+        ("serviceMonitor.enabled=true", "needs serviceMonitor.secret"),
     ],
 )
 def test_wrong_values_are_refused_by_name(wrong: str, reason: str) -> None:
@@ -256,10 +385,10 @@ def test_the_notes_warn_of_what_is_missing(tmp_path: Path) -> None:
         "--show-only",
         "templates/notes.yaml",
     )
-    done = run(helm(), "template", "penstock", copy, "--namespace", "logs", *few)
+    done = run(helm(), "template", "penstock", copy, "--namespace", "logs", *chart.GIVEN, *few)
     assert done.returncode == 0, done.stdout
     text = yaml.safe_load(done.stdout)["text"]
-    assert "bootstrap from penstock.logs.svc.cluster.local:9092\n" in text
+    assert "bootstrap from penstock.logs.svc.cluster.local:9092, with\n  security.protocol=SASL_SSL" in text
     for warning in ("three are the least", "without backups", "networkPolicy is off", "may be on one node"):
         assert warning in text
 

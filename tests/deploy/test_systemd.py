@@ -9,6 +9,7 @@ import yaml
 
 from penstock.cli.serve import EXIT_REFUSED, PARTITIONS_PER_S, STOP_DEADLINE_S
 from penstock.server import broker, config_loading
+from penstock.server.config import Config
 
 from .programs import DEPLOY, ROOT, find, run
 
@@ -83,7 +84,7 @@ def test_an_id_without_settings_is_refused() -> None:
     assert unit.get("Service", "ExecStart").endswith(f" --config {path}")
 
 
-def test_a_broker_takes_the_examples(tmp_path: Path) -> None:
+def _example() -> Config:
     environment = dict(
         line.split("=", 1)
         for line in (SYSTEMD / "penstock.env.example").read_text().splitlines()
@@ -92,7 +93,32 @@ def test_a_broker_takes_the_examples(tmp_path: Path) -> None:
     told = re.search(r"^Environment=(.*)$", UNIT.read_text(), re.MULTILINE)
     assert told is not None
     from_unit = dict(pair.split("=", 1) for pair in told[1].replace("%S", "/var/lib").replace("%i", "1").split())
-    config = config_loading.load(file=SYSTEMD / "1.yaml.example", env={**from_unit, **environment})
+    return config_loading.load(file=SYSTEMD / "1.yaml.example", env={**from_unit, **environment})
+
+
+def test_nothing_is_said_in_plain_and_nobody_is_let_in_unasked() -> None:
+    """As the broker itself judges it; of its own accord it would refuse to start."""
+    config = _example()
+    assert not config.insecure and config.security_mode == "closed"
+    kafka, http, internal = config.listeners.listed(in_cluster=True)
+    assert kafka.tls is not None and kafka.auth == ("scram",)
+    assert http.tls == kafka.tls and http.auth == ("basic", "key")
+    assert internal.name == "internal" and config.cluster.tls_cert is not None
+    assert config.cluster.store.startswith("etcds://") and config.cluster.etcd_cert is not None
+    assert "insecure" not in "".join(path.read_text() for path in SYSTEMD.iterdir()).lower()
+
+
+def test_the_guide_puts_every_file_where_the_examples_read_it() -> None:
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    told = "".join((SYSTEMD / name).read_text() for name in ("1.yaml.example", "penstock.env.example"))
+    read = set(re.findall(r"(?<==)/etc/penstock/[\w./-]+|(?<=: )/etc/penstock/[\w./-]+\.\w+", told))
+    assert len(read) == 10
+    put = set(re.findall(r"^install -m 640 -g penstock \S+ (\S+)", page, re.MULTILINE))
+    assert read <= put
+
+
+def test_a_broker_takes_the_examples() -> None:
+    config = _example()
     assert config.node.id == 1
     assert config.data_dir == Path("/var/lib/penstock/1")
     assert config.ignored_env == ()
