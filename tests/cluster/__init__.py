@@ -8,6 +8,8 @@ tests against Apache Kafka; KILLS says how many leaders are killed, CHAOS_SEED w
 cluster_process.py   brokers as processes: start, kill, stop, pause, and who leads what
 penstock_cluster.py  three `penstock serve` on one etcd
 kafka_cluster.py     three Apache Kafka, each broker and controller
+secured_cluster.py   the same with users, rules and certificates, and connections of whoever logs in
+steady_load.py       clients that must not notice anything
 verifiable.py        Kafka's own VerifiableProducer, and its acks as a history
 faults.py            what happens to which broker, as a seed says
 renewing_load.py     transactional clients that begin anew after an abort, as librdkafka needs it

@@ -23,6 +23,8 @@ judge.py         what must follow from what was seen: a verdict
 faults.py        what can be done to processes, the network, etcd and clocks, and how it is undone
 disk_faults.py   what disks do to brokers that run, or were running a moment ago
 moves.py         partitions that move while brokers die or are cut off
+trust.py         what brokers and clients of a guarded cluster are known by: certificates, rules
+trust_faults.py  a certificate ends, rules change while etcd is away
 rot.py           what can be done to the files of a broker that is down
 cells.py         the matrix itself
 run.py           one cell from its start to its verdict

@@ -16,6 +16,7 @@ from .machines import Machine, make_cluster
 from .namespaces import Namespaces
 from .network import Drop, Network
 from .replicas import Decision
+from .trust import Trust
 
 MACHINES = 3
 
@@ -26,20 +27,23 @@ class Arena:
     Args:
         disk: of every broker.
         clocks: the wall clock of each broker can be shifted.
+        guarded: brokers show each other certificates, and rules decide what clients may do.
 
     Attributes:
+        trust: what all that goes by.
         keep: leave the directory with logs and data behind.
         forgotten: what etcd had decided of each partition before an old copy of it was put back.
     """
 
-    def __init__(self, disk: DiskKind = "plain", *, clocks: bool = False) -> None:
-        self.kind, self.clocks = disk, clocks
+    def __init__(self, disk: DiskKind = "plain", *, clocks: bool = False, guarded: bool = False) -> None:
+        self.kind, self.clocks, self.guarded = disk, clocks, guarded
         self.keep = False
         self.forgotten: dict[int, list[Decision]] = {}
         self.directory = Path(tempfile.mkdtemp(prefix=f"penstock-matrix-{os.getpid()}-"))
         self.namespaces = Namespaces(MACHINES, self.directory.name.rpartition("-")[2])
         self.network = Network(self.namespaces)
         self._closing = ExitStack()
+        self.trust: Trust | None = None
         self.etcd: EtcdMembers
         self.cluster: ClusterProcess
 
@@ -54,10 +58,15 @@ class Arena:
             self.etcd = EtcdMembers(self.namespaces, self.directory)
             starting.callback(self.etcd.stop)
             self.etcd.start_all()
-            self.cluster = make_cluster(self.namespaces, self.etcd, disks, self.directory, clocks=self.clocks)
+            self.trust = Trust(self.directory, MACHINES) if self.guarded else None
+            self.cluster = make_cluster(
+                self.namespaces, self.etcd, disks, self.directory, clocks=self.clocks, trust=self.trust
+            )
             starting.enter_context(self.cluster)
             self.network.heal()
             self.cluster.start()
+            if self.trust is not None:
+                self.trust.begin(*self.machines)
             self._closing = starting.pop_all()
         return self
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from . import disk_faults, faults, moves, network, rot
+from . import disk_faults, faults, moves, network, rot, trust_faults
 from .disks import DiskKind
 from .workload import PATIENCE_S
 
@@ -28,6 +28,7 @@ class Cell:
         least_rate: share of the rate before the fault that must be there during it.
         no_election: leaders stay who they are, in the same epoch.
         patience_s: how long the producer waits for an answer of a broker that has gone silent, before it asks others.
+        guarded: brokers show each other certificates, and rules decide what clients may do.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Cell:
     patience_s: float = PATIENCE_S
     warm_acks: int = 30
     each_leads: bool = False
+    guarded: bool = False
     topic: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -423,6 +425,30 @@ _MEMBERSHIP = [
     ),
     Cell("membership-change-under-kills-java", moves.membership_under_kills, hold=False, bound_s=60.0, workload="java"),
 ]
+_TRUST = [
+    Cell(
+        "expired-certificate-leader",
+        trust_faults.expired_certificate("leader"),
+        promise="others",
+        guarded=True,
+        seconds=45.0,
+    ),
+    Cell(
+        "expired-certificate-follower",
+        trust_faults.expired_certificate("follower"),
+        guarded=True,
+        partitions=1,
+        seconds=45.0,
+    ),
+    Cell(
+        "etcd-away-while-rules-change",
+        trust_faults.etcd_away_while_rules_change,
+        guarded=True,
+        seconds=12.0,
+        bound_s=5.0,
+        no_election=True,
+    ),
+]
 GROUPS: dict[str, list[Cell]] = {
     "Processes": _PROCESSES,
     "Network": _NETWORK,
@@ -431,6 +457,7 @@ GROUPS: dict[str, list[Cell]] = {
     "Files": _ROT,
     "Clocks": _CLOCKS,
     "Membership": _MEMBERSHIP,
+    "Certificates and rules": _TRUST,
 }
 CELLS: dict[str, Cell] = {cell.name: cell for cells in GROUPS.values() for cell in cells}
 SMOKE = (
@@ -439,6 +466,7 @@ SMOKE = (
     "one-way-leader-to-followers",
     "leader-cut-from-etcd",
     "etcd-leader-kill",
+    "etcd-away-while-rules-change",
     "eio-on-fsync-leader",
     "bit-rot-leader-all-stopped",
     "power-cut-all",

@@ -18,6 +18,7 @@ from .disks import Disk
 from .etcd_members import EtcdMembers
 from .namespaces import Namespaces, address
 from .network import HTTP_PORT, INTERNAL_PORT, KAFKA_PORT
+from .trust import Trust
 
 _ASK_TIMEOUT_S = 2.0
 
@@ -77,12 +78,19 @@ def faketime() -> Path | None:
 
 
 def make_cluster(
-    namespaces: Namespaces, etcd: EtcdMembers, disks: Sequence[Disk], directory: Path, *, clocks: bool
+    namespaces: Namespaces,
+    etcd: EtcdMembers,
+    disks: Sequence[Disk],
+    directory: Path,
+    *,
+    clocks: bool,
+    trust: Trust | None = None,
 ) -> ClusterProcess:
     """Not started yet.
 
     Args:
         clocks: the wall clock of each broker can be shifted.
+        trust: what brokers know each other and their clients by; None: a secret, and nobody.
     """
     config = directory / "penstock.yaml"
     config.write_text(yaml.safe_dump(BROKER_SETTINGS | {"topics": {"internal_partitions": 4}}))
@@ -97,7 +105,8 @@ def make_cluster(
         arguments += ["--internal", f"{host}:{INTERNAL_PORT}"]
         log = directory / f"penstock-{number}.log"
         clock = directory / f"clock-{number}" if clocks else None
-        environment = {**secret, **(_wrong_clock(clock) if clock else {})}
+        proofs = trust.environment(number) if trust is not None else secret
+        environment = {**proofs, **(_wrong_clock(clock) if clock else {})}
         nodes.append(
             Machine(
                 number, f"{host}:{KAFKA_PORT}", arguments, _readiness(host), log, environment, disk=disk, clock=clock

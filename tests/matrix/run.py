@@ -99,7 +99,7 @@ def run_cell(cell: Cell, seed: int, seconds: float = SECONDS) -> Result:
     """Never raises for what the cluster does: that is a finding, and the logs are kept."""
     result = Result(cell.name, seed, promise=cell.promise)
     began = time.monotonic()
-    arena = Arena(cell.disk, clocks=cell.clocks)
+    arena = Arena(cell.disk, clocks=cell.clocks, guarded=cell.guarded)
     findings: list[Finding] = []
     try:
         with arena:
