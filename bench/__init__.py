@@ -25,6 +25,8 @@ compaction.py  what a producer suffers from compaction
 neighbours.py  what a producer suffers from a cold reader and from retention
 tls_transport.py
                what TLS costs: CPU and memory, one commit beside another
+tls.py         what TLS and logins cost, beside Kafka under the same cipher; rules.py: what 10,000 rules do; secured.py
+               starts brokers for both
 opening.py     many partitions: create, open after a stop and after a kill
 metering.py    what metrics cost; unmetered.py is Penstock without them
 subject.py     a broker under measurement: start, kill, topics, CPU, memory

@@ -16,6 +16,7 @@
  * `latency` is from the call of produce to the delivery report, `passage` from the call to the consumer's poll in the
  * same process; both take an open loop of RATE records a second. `samples` gets two int64 a record: sent, took (ns);
  * SIGTERM ends `latency` early.
+ * LOAD_PROPERTIES in the environment is a file of more of librdkafka's settings, one NAME=VALUE a line.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -74,10 +75,30 @@ static void set(rd_kafka_conf_t *conf, const char *key, const char *value) {
     die("%s", why);
 }
 
+static void set_more(rd_kafka_conf_t *conf) {
+  const char *path = getenv("LOAD_PROPERTIES");
+  if (!path)
+    return;
+  char line[1024];
+  FILE *file = fopen(path, "r");
+  if (!file)
+    die("%s: %s", path, strerror(errno));
+  while (fgets(line, sizeof line, file)) {
+    line[strcspn(line, "\n")] = 0;
+    char *value = strchr(line, '=');
+    if (!value)
+      die("%s: no NAME=VALUE in: %s", path, line);
+    *value = 0;
+    set(conf, line, value + 1);
+  }
+  fclose(file);
+}
+
 static rd_kafka_t *open_client(rd_kafka_type_t type, rd_kafka_conf_t *conf, const char *bootstrap) {
   char why[512];
   set(conf, "bootstrap.servers", bootstrap);
   set(conf, "socket.nagle.disable", "true");
+  set_more(conf);
   rd_kafka_t *client = rd_kafka_new(type, conf, why, sizeof why);
   if (!client)
     die("%s", why);

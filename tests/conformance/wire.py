@@ -65,6 +65,10 @@ class Wire:
         self._socket.sendall(struct.pack(">i", len(frame)) + frame)
         return self._correlation
 
+    def send_frame(self, frame: bytes) -> None:
+        """Send a request with a header of its own."""
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+
     def receive(self, kind: type[T]) -> tuple[int, T]:
         """The next response and its correlation id."""
         (size,) = struct.unpack(">i", self._read(4))
@@ -79,6 +83,11 @@ class Wire:
         (size,) = struct.unpack(">i", self._read(4))
         self._read(size)
         return int(size)
+
+    def receive_bytes(self) -> bytes:
+        """What the next response has behind its correlation id."""
+        (size,) = struct.unpack(">i", self._read(4))
+        return self._read(size)[4:]
 
     def ask(self, request: Any, kind: type[T]) -> T:
         sent = self.send(request)

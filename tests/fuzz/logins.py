@@ -13,12 +13,14 @@ from random import Random
 
 import atheris
 
-with atheris.instrument_imports(include=["penstock.security"]):
+with atheris.instrument_imports(include=["penstock.security", "penstock.server.http_login"]):
+    from penstock.protocols.internal.broker_certificate import names_broker
     from penstock.security.api_keys import parse_key
     from penstock.security.names import name_problem
     from penstock.security.plain import parse_plain
     from penstock.security.refusal import NotAuthenticated
     from penstock.security.scram import Mechanism, ScramExchange, derive
+    from penstock.server.http_login import HttpLogin
 
 from tests.unit.security.scram_client import ScramClient
 
@@ -30,14 +32,17 @@ SEEDS = (
     GOOD.first(),
     GOOD.first() + b"\n" + b"c=biws,r=fyko+d2lbbFgONRv9qkxdawL,p=" + b"A" * 43 + b"=",
     b"n,a=alice,n=alice,r=x,tokenauth=true",
+    b"Basic YWxpY2U6cGVuY2ls",
+    b"Bearer pk_0123456789abcdef_" + b"A" * 43,
 )
+HTTP = HttpLogin("http", ("basic", "key"), lambda: None, lambda: None, lambda *_: None, is_closed=True)
 
 
 def converse(said: bytes) -> None:
     """Each line is a message; after a good first one, too."""
     lines = said.split(b"\n")
     for messages in (lines, [GOOD.first(), *lines]):
-        exchange = ScramExchange(Mechanism.SHA_256, lambda first: KEYS, b"d" * 32, Random(1))
+        exchange = ScramExchange(Mechanism.SHA_256, lambda first: KEYS, lambda _: KEYS, Random(1))
         for message in messages:
             try:
                 exchange.step(message)
@@ -53,7 +58,11 @@ def name(said: bytes) -> None:
         found.encode()
 
 
-PARSERS: tuple[Callable[[bytes], object], ...] = (parse_plain, parse_key, converse, name)
+def header(said: bytes) -> None:
+    HTTP._read(said.decode("latin-1"))  # as it comes from uvicorn
+
+
+PARSERS: tuple[Callable[[bytes], object], ...] = (parse_plain, parse_key, converse, name, header, names_broker)
 
 
 def one(data: bytes) -> None:

@@ -69,16 +69,18 @@ def start(
     partitions: int = 6,
     jvm: tuple[str, ...] = (),
     properties: Mapping[str, str] | None = None,
+    ports: tuple[int, int] | None = None,
 ) -> Broker:
     """Start a broker on the data under `directory`, which is formatted first when it is new.
 
     Args:
         jvm: more options for the JVM.
         properties: more server properties; they win over the ones here.
+        ports: of the plain listener and the controller's, for properties that name all listeners.
     """
     directory.mkdir(parents=True, exist_ok=True)
     log = directory / "kafka.log"
-    port, controller = free_ports(2)
+    port, controller = ports or free_ports(2)
     server = directory / "server.properties"
     server.write_text(
         _PROPERTIES.format(port=port, controller=controller, data=directory / "data", partitions=partitions)

@@ -1,6 +1,8 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
+import java.io.InputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
@@ -25,11 +27,13 @@ final class ToolJudge {
         var complained = new ByteArrayOutputStream();
         PrintStream out = System.out;
         PrintStream err = System.err;
+        InputStream in = System.in;
         code = null;
         Exit.setExitProcedure(this::end);
         Exit.setHaltProcedure(this::end);
         System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
         System.setErr(new PrintStream(complained, true, StandardCharsets.UTF_8));
+        System.setIn(new ByteArrayInputStream(command.path("input").asText().getBytes(StandardCharsets.UTF_8)));
         try {
             main.invoke(null, (Object) arguments.toArray(String[]::new));
             end(0, null);
@@ -42,6 +46,7 @@ final class ToolJudge {
         } finally {
             System.setOut(out);
             System.setErr(err);
+            System.setIn(in);
             Exit.resetExitProcedure();
             Exit.resetHaltProcedure();
         }
