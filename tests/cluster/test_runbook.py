@@ -106,8 +106,10 @@ def test_every_command_runs(five_brokers: PenstockCluster, tmp_path: Path, monke
     wait_until(lambda: run("penstock cluster check", http)[0] == 0, 60, "a whole cluster")
     assert len(commands()) > 25
     certificate = Authority.make(tmp_path / "ours").sign("broker").certificate
+    settings = tmp_path / "1.yaml"
+    settings.write_text("node: {id: 1}\n")
     for each in commands():
-        line = each.replace("/etc/penstock/broker.pem", certificate)
+        line = each.replace("/etc/penstock/broker.pem", certificate).replace("/etc/penstock/1.yaml", str(settings))
         assert line.split()[0] in ("penstock", "curl"), line
         if "cluster elect" in line:  # a broker to which something moves cannot lead it yet
             wait_until(lambda: not are_moving(http), 60, "what moves has arrived")
