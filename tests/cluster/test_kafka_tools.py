@@ -208,7 +208,7 @@ def test_leaders_come_back_after_a_restart(cluster: ClusterProcess, tool: Tool) 
     cluster.wait_whole(topic)
     assert cluster.leader(topic, 0) != 1
     assert f"Successfully completed leader election (PREFERRED) for partitions {topic}-0" in tool(*preferred, *place)
-    assert cluster.leader(topic, 0) == 1
+    wait_until(lambda: cluster.leader(topic, 0) == 1, CALL_S, "all brokers have heard of the election")
 
     tool(*preferred, "--all-topic-partitions")  # internal topics too
     unclean = ("LeaderElectionCommand", "--election-type", "unclean", *place)

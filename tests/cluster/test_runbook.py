@@ -77,7 +77,8 @@ def test_commands_in_running_text_exist() -> None:
 @pytest.fixture(scope="module")
 def five_brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockCluster]:
     directory = tmp_path_factory.mktemp("runbook")
-    with PenstockCluster(directory, brokers=5, members=1, settings=BROKER_SETTINGS) as made:
+    settings = {**BROKER_SETTINGS, "security": {"mode": "watch"}}  # there are users and rules, and everything passes
+    with PenstockCluster(directory, brokers=5, members=1, settings=settings) as made:
         made.start()
         yield made
 
