@@ -177,11 +177,11 @@ def _restart_one(view: View, broker: Broker, words: str, gate_s: float, *, may_s
     note(f"broker {broker.id}: restarting")
     began = time.monotonic()
 
-    def look() -> None:
+    def see() -> None:
         with suppress(CommandError):  # whatever a broker says that is about to end, the command goes on
             absence.see(view.fetch(sizes=False))
 
-    _run(_command(words, broker), gate_s, look)
+    _run(_command(words, broker), gate_s, see)
 
     def why_not(picture: Picture) -> str:
         absence.see(picture)

@@ -116,11 +116,11 @@ def check(wait_s: float, stopping: int | None, output: str, server: Server) -> i
     deadline = time.monotonic() + wait_s
     with View(server) as view:
 
-        def look() -> Picture:
+        def fetch() -> Picture:
             return view.fetch(store=True)
 
         while True:
-            picture = try_again(look) if time.monotonic() < deadline else look()
+            picture = try_again(fetch) if time.monotonic() < deadline else fetch()
             found = _find(picture, stopping) if picture is not None else None
             if found == [] or (found is not None and time.monotonic() >= deadline):
                 break

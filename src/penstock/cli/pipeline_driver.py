@@ -25,7 +25,7 @@ from penstock.cli.pipeline_home import (
     word_argument,
 )
 from penstock.cli.pipeline_start import start
-from penstock.cli.pipeline_status import find_name, format_seen, look
+from penstock.cli.pipeline_status import find_name, format_seen, see
 from penstock.cli.pipeline_stop import stop
 from penstock.cli.watch import WatchCommand, answer, watch_option
 
@@ -51,7 +51,7 @@ def list_pipelines(home: str | None, output: str) -> None:
     from penstock.pipelines.driver.presence import Presence
 
     opened = open_home(home)
-    found = [_look_or_tell(opened, name) for name in opened.names()]
+    found = [_see_or_explain(opened, name) for name in opened.names()]
 
     def table() -> None:
         driver = None
@@ -62,12 +62,12 @@ def list_pipelines(home: str | None, output: str) -> None:
     show(found, output, table)
 
 
-def _look_or_tell(home: "Home", name: str) -> dict[str, Any]:
+def _see_or_explain(home: "Home", name: str) -> dict[str, Any]:
     """A pipeline whose files are damaged is one line of the list, and not the end of it."""
     from penstock.pipelines.errors import PipelineError
 
     try:
-        return format_seen(look(home, name))
+        return format_seen(see(home, name))
     except PipelineError as error:
         return {"pipeline": name, "state": "unknown", "reason": str(error), "wanted": None, "silent_s": None}
 
@@ -106,7 +106,7 @@ def status(word: str, interval_s: float | None, home: str | None, output: str) -
 
     def ask(_: object) -> dict[str, Any]:
         with translated():
-            return format_seen(look(opened, name))
+            return format_seen(see(opened, name))
 
     answer(cast("Server", _Files()), interval_s, output, ask, pipeline_status.print_seen)
 

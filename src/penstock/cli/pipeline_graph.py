@@ -48,7 +48,7 @@ def graph(word: str, svg: str | None, interval_s: float | None, home: str | None
 
     def ask(_: object) -> "Figure":
         with translated():
-            return _look_at(opened, word)
+            return _see(opened, word)
 
     answer(cast("Server", _Nobody()), interval_s, "table", ask, _drawer(svg))
 
@@ -60,15 +60,15 @@ class _Nobody:
         return self
 
 
-def _look_at(home: "Home", word: str) -> "Figure":
+def _see(home: "Home", word: str) -> "Figure":
     """The pipeline's figure as of now."""
-    from penstock.cli.pipeline_status import find_name, look
+    from penstock.cli.pipeline_status import find_name, see
     from penstock.pipelines.drawing.figure import make_figure
 
     spec = read_spec(Path(word)) if _is_file(word) else None
     if spec is not None and home.pipeline(spec.name).find_other(word):
         return make_figure(spec, None)  # the numbers under its name are of another
-    seen = look(home, spec.name if spec else find_name(home, word))
+    seen = see(home, spec.name if spec else find_name(home, word))
     if spec is None:
         file = seen.status.file if seen.status else seen.wanted.file if seen.wanted else ""
         if not file:

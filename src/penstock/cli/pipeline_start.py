@@ -20,7 +20,7 @@ from penstock.cli.pipeline_home import (
     timeout_option,
     translated,
 )
-from penstock.cli.pipeline_status import Seen, look
+from penstock.cli.pipeline_status import Seen, see
 
 if TYPE_CHECKING:
     import subprocess
@@ -78,7 +78,7 @@ def start(
         directory = opened.claim(spec.name, file)
         presence = Presence(opened)
         _refuse_other_driver(presence, master, http)
-        seen = look(opened, spec.name)
+        seen = see(opened, spec.name)
         path = os.path.abspath(file)
         if seen.is_at_work and seen.state != "stopping":
             _refuse_other_run(seen, presence, path)
@@ -93,7 +93,7 @@ def start(
         if not no_wait:
             with progress(f"starting {spec.name}"):
                 _wait_for_start(directory, wanted, launch, timeout_s)
-        _show_started(look(opened, spec.name), presence, output, "is asked for" if no_wait else "")
+        _show_started(see(opened, spec.name), presence, output, "is asked for" if no_wait else "")
 
 
 class _Launch:

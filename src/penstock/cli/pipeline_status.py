@@ -37,7 +37,7 @@ class Seen(NamedTuple):
         return self.state in ("starting", "running", "waiting", "stopping")
 
 
-def look(home: "Home", name: str) -> Seen:
+def see(home: "Home", name: str) -> Seen:
     """Raises `PipelineError` for damaged files."""
     from penstock.pipelines.home.status import now_ms
 

@@ -20,7 +20,7 @@ from penstock.cli.pipeline_home import (
     timeout_option,
     translated,
 )
-from penstock.cli.pipeline_status import Seen, find_name, look
+from penstock.cli.pipeline_status import Seen, find_name, see
 
 if TYPE_CHECKING:
     from penstock.pipelines.driver.presence import Presence
@@ -94,7 +94,7 @@ def _ask_to_stop(home: "Home", name: str, presence: "Presence", *, strict: bool)
         asked = wanted is not None and wanted.state is Wish.RUNNING
         if wanted is not None and asked:
             directory.save_wanted(Wanted(wanted.file, Wish.STOPPED, wanted.once))
-        seen = look(home, name)
+        seen = see(home, name)
     except PipelineError as error:
         if strict:
             raise
@@ -110,7 +110,7 @@ def _wait_for_stop(home: "Home", before: dict[str, str], deadline: float, timeou
         for name, state in before.items():
             if not state:
                 continue
-            seen = look(home, name)
+            seen = see(home, name)
             while seen.is_at_work:
                 if time.monotonic() > deadline:
                     raise CommandError(
@@ -118,7 +118,7 @@ def _wait_for_stop(home: "Home", before: dict[str, str], deadline: float, timeou
                         f"first, and then stops. 'penstock pipeline status {name} --watch' shows it"
                     )
                 time.sleep(LOOK_EVERY_S)
-                seen = look(home, name)
+                seen = see(home, name)
             if seen.state == pipeline_status.DIED:
                 _mark_stopped(home.pipeline(name), seen)
             done[name] = _tell_stop(state, seen)

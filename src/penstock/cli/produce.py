@@ -108,7 +108,7 @@ def command(
     patience = _Patience(server, quiet=quiet)
     producer = server.producer({**_properties(server, options), "error_cb": patience.hear})
     newcomers = _Newcomers(server, producer, quiet=quiet)
-    newcomers.look([topic])
+    newcomers.note([topic])
     _check_topic(server, producer, topic)
     newcomers.tell()
     if "-" in names and sys.stdin.isatty() and not quiet:
@@ -205,7 +205,7 @@ class _Newcomers:
         self._seen: set[str] = set()
         self._unknown: list[str] = []
 
-    def look(self, names: Iterable[str]) -> None:
+    def note(self, names: Iterable[str]) -> None:
         """Remember those that do not exist yet; to be asked before anything is sent to them."""
         if self._scout is None:
             return
@@ -218,7 +218,7 @@ class _Newcomers:
 
     def watch(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:
-            self.look(dict.fromkeys(record.topic for record in chunk.records if record.topic is not None))
+            self.note(dict.fromkeys(record.topic for record in chunk.records if record.topic is not None))
             yield chunk
 
     def tell(self) -> None:

@@ -205,7 +205,7 @@ def find_hanging(server: Server, names: Sequence[str] = ()) -> list[Hanging]:
     with wire.Cluster(server) as cluster:
         brokers = cluster.brokers()
 
-        def look(wanted: Mapping[int, Sequence[Partition]]) -> list[Hanging]:
+        def find_open(wanted: Mapping[int, Sequence[Partition]]) -> list[Hanging]:
             return [
                 each
                 for leader, some in wanted.items()
@@ -213,12 +213,12 @@ def find_hanging(server: Server, names: Sequence[str] = ()) -> list[Hanging]:
                 for each in _open_in(cluster, brokers[leader], some)
             ]
 
-        opened = look(by_leader)
+        opened = find_open(by_leader)
         owners = _find_owners(server, opened)
         suspect = {each for each in opened if each not in owners}
         places = {(each.topic, each.partition) for each in suspect}
         # One that ended between the two questions is unknown to its coordinator too, but not open any more.
-        still = look({leader: [at for at in some if at in places] for leader, some in by_leader.items()})
+        still = find_open({leader: [at for at in some if at in places] for leader, some in by_leader.items()})
     return sorted(suspect & set(still))
 
 

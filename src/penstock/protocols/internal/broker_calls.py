@@ -40,14 +40,14 @@ class BrokerCalls:
             "topics": [{"name": name, "partitions": rows} for name, rows in _by_topic(request.partitions).items()],
         }
         answer = await self._call(broker_id, ADD_PARTITIONS_TO_TXN, {"transactions": [transaction]})
-        told = {
+        codes = {
             (topic.name, row.partition_index): code_of(row.partition_error_code, row.get("word", ""))
             for result in answer.results_by_transaction
             for topic in result.topic_results
             for row in topic.results_by_partition
         }
         what = f"the coordinator of {request.transactional_id!r} on broker {broker_id}"
-        return {place: _error(told.get(place, Code.NOT_AVAILABLE), what) for place in request.partitions}
+        return {place: _error(codes.get(place, Code.NOT_AVAILABLE), what) for place in request.partitions}
 
     async def write_markers(
         self, broker_id: int, due: MarkersDue, places: Sequence[TopicPartition]
@@ -61,13 +61,13 @@ class BrokerCalls:
             "transaction_version": BUMPED_AT_END if due.bumped else 0,
         }
         answer = await self._call(broker_id, WRITE_TXN_MARKERS, {"markers": [marker]})
-        told = {
+        codes = {
             (topic.name, row.partition_index): code_of(row.error_code, row.get("word", ""))
             for written in answer.markers
             for topic in written.topics
             for row in topic.partitions
         }
-        return {place: _error(told.get(place, Code.NOT_AVAILABLE), f"broker {broker_id}") for place in places}
+        return {place: _error(codes.get(place, Code.NOT_AVAILABLE), f"broker {broker_id}") for place in places}
 
     async def _call(self, broker_id: int, api: Api, fields: Mapping[str, Any]) -> Message:
         peer = self._peer(broker_id)

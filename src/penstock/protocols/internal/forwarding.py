@@ -34,10 +34,10 @@ def begin(engine: Engine, body: memoryview, correlation_id: int) -> Coroutine[An
 
 async def _answer(engine: Engine, request: Request | None, correlation_id: int) -> list[Part]:
     if request is None:
-        told = forwarding_codec.encode_versions()
+        answer = forwarding_codec.encode_versions()
     else:
-        told = forwarding_codec.encode_answer(await _publish(engine, request))
-    return [encode_response_head(correlation_id, len(told), flexible=False) + told]
+        answer = forwarding_codec.encode_answer(await _publish(engine, request))
+    return [encode_response_head(correlation_id, len(answer), flexible=False) + answer]
 
 
 async def _publish(engine: Engine, request: Request) -> Outcome:

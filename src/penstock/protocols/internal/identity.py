@@ -64,9 +64,9 @@ class Identity:
         """Another key of the same secret, for what brokers prove in the metadata store."""
         return hmac.digest(bytes.fromhex(self._key), _STORE_LABEL, hashlib.sha256)
 
-    def make_login(self, told: Callable[[str, bool], None] = _nobody) -> "Login":
-        """For one connection that somebody made to us; `told` hears who has proved itself, and who could not."""
-        return Login(self._mechanism, self._known, self._scramp.ScramException, told)
+    def make_login(self, judged: Callable[[str, bool], None] = _nobody) -> "Login":
+        """For one connection that somebody made to us; `judged` hears who has proved itself, and who could not."""
+        return Login(self._mechanism, self._known, self._scramp.ScramException, judged)
 
     def make_proof(self) -> "Proof":
         """For one connection that we made."""
@@ -87,12 +87,12 @@ class Login:
         mechanism: Any,
         known: tuple[bytes, bytes, bytes, int],
         failure: type[Exception],
-        told: Callable[[str, bool], None],
+        judged: Callable[[str, bool], None],
     ) -> None:
         self._server = mechanism.make_server(self._find)
         self._failure = failure
         self._known = known
-        self._told = told
+        self._judged = judged
         self._expected = "mechanism"
         self.name = ""
         """What the peer calls itself; proven when `is_done`."""
@@ -123,10 +123,10 @@ class Login:
         try:
             answer = self._step(said)
         except NotProven:
-            self._told(self.name, False)
+            self._judged(self.name, False)
             raise
         if self.is_done:
-            self._told(self.name, True)
+            self._judged(self.name, True)
         return answer
 
     def _step(self, said: bytes) -> bytes:
@@ -173,10 +173,10 @@ class Proof:
         said: str = self._client.get_client_first()
         return said.encode()
 
-    def answer(self, told: bytes) -> bytes:
+    def answer(self, challenge: bytes) -> bytes:
         """Raises `NotProven`."""
         try:
-            self._client.set_server_first(told.decode())
+            self._client.set_server_first(challenge.decode())
             if int(self._client.iterations) != _SCRAM_ROUNDS:
                 raise NotProven(f"it asks for {self._client.iterations} rounds; brokers ask for {_SCRAM_ROUNDS}")
             said: str = self._client.get_client_final()
@@ -184,9 +184,9 @@ class Proof:
             raise NotProven(str(error)) from None
         return said.encode()
 
-    def check(self, told: bytes) -> None:
+    def check(self, verdict: bytes) -> None:
         """Raises `NotProven` when the other side does not know the secret."""
         try:
-            self._client.set_server_final(told.decode())
+            self._client.set_server_final(verdict.decode())
         except (self._failure, UnicodeDecodeError) as error:
             raise NotProven(f"it does not know the secret: {error}") from None

@@ -180,13 +180,13 @@ class _Link:
             timer.cancel()
 
     async def call(self, api: Api, version: int, fields: Mapping[str, Any], timeout_s: float) -> Message:
-        asked, told = schema_of(api.name, version, "request"), schema_of(api.name, version, "response")
+        request, answer = schema_of(api.name, version, "request"), schema_of(api.name, version, "response")
         return await self.request(
             api.key,
             version,
-            encode(asked, fields),
-            flexible=asked.flexible,
-            handle=lambda view: decode(told, view),
+            encode(request, fields),
+            flexible=request.flexible,
+            handle=lambda view: decode(answer, view),
             timeout_s=timeout_s,
         )
 
@@ -198,8 +198,8 @@ class Peer:
         identity: proves that we belong to its cluster; None where the certificate does, or nobody asks.
         timeout_s: how long a request may take, unless it says otherwise.
         connect_timeout_s: for a connection with all its handshakes.
-        told: hears why one of the two does not take the other for a broker of its cluster, and None when both do.
-        closed: hears that this was closed, after which nothing is told.
+        judged: hears why one of the two does not take the other for a broker of its cluster, and None when both do.
+        closed: hears that this was closed, after which `judged` hears nothing.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Peer:
         client_id: str = "broker",
         timeout_s: float = 30.0,
         connect_timeout_s: float = 5.0,
-        told: Callable[[str | None], None] = _nobody,
+        judged: Callable[[str | None], None] = _nobody,
         closed: Callable[[], object] = _nobody,
     ) -> None:
         self._network = network
@@ -231,8 +231,8 @@ class Peer:
         self._failures = 0
         self._not_before = 0.0
         self._closed = False
-        self._told = told
-        self._told_closed = closed
+        self._judged = judged
+        self._when_closed = closed
         self._refusal: str | None = ""  # neither refused nor let in yet
         self._unanswered = 0
         self.refusals = 0
@@ -298,7 +298,7 @@ class Peer:
             self._connecting.cancel()
         if self._link is not None:
             self._link.fail("was given up by this broker")
-        self._told_closed()
+        self._when_closed()
 
     # --- connecting
 
@@ -353,12 +353,12 @@ class Peer:
         self._unanswered = 0
         if self._refusal is not None and not self._closed:
             self._refusal = None
-            self._told(None)
+            self._judged(None)
 
     def _is_refused(self, why: str) -> None:
         if self._refusal != why and not self._closed:
             self._refusal = why
-            self._told(why)
+            self._judged(why)
 
     def _explain(self, error: Exception, link: _Link) -> PeerGone:
         refused = isinstance(error, ConnectionRefusedError)
@@ -413,8 +413,8 @@ class Peer:
         if self._identity is None:
             return
         timeout_s = self._connect_timeout_s
-        told = await link.call(SASL_HANDSHAKE, SASL_HANDSHAKE.newest, {"mechanism": MECHANISM}, timeout_s)
-        if told.error_code:
+        chosen = await link.call(SASL_HANDSHAKE, SASL_HANDSHAKE.newest, {"mechanism": MECHANISM}, timeout_s)
+        if chosen.error_code:
             raise NotProven(f"it does not speak {MECHANISM} here; is this its internal listener?")
 
         async def say(said: bytes) -> bytes:

@@ -103,7 +103,7 @@ class Peers:
         return {broker_id: None if broker_id in let_in else refusal for broker_id, refusal in found.items()}
 
     def _connect(self, broker: BrokerRecord) -> Peer:
-        def told(refusal: str | None) -> None:
+        def judged(refusal: str | None) -> None:
             self._words[peer] = _Word(broker, refusal)
 
         peer = Peer(
@@ -114,7 +114,7 @@ class Peers:
             identity=self._identity,
             tls=self._tls,
             client_id=f"broker-{self._node_id}",
-            told=told,
+            judged=judged,
             closed=lambda: self._words.pop(peer, None),
         )
         return peer

@@ -67,8 +67,8 @@ class Questions:
             if self._is_over:
                 raise
             refusal = PenstockError(Code.NOT_AVAILABLE, f"more than {MOST_WAITING} questions wait; ask again")
-            told = _refuse(wanted, refusal)
-            parts, size = [told], len(told)
+            answer = _refuse(wanted, refusal)
+            parts, size = [answer], len(answer)
         except Exception:  # noqa: BLE001 - a bug of ours must cost this connection only
             log_.limited("bug").exception("request failed", api=API.name, peer=self._connection.peer)
             self._connection.abort()
@@ -77,15 +77,15 @@ class Questions:
 
     async def _answer(self, wanted: WantedRecords | WantedEnds | None) -> tuple[list[Part], int]:
         if wanted is None:
-            told = reading_codec.encode_versions()
+            answer = reading_codec.encode_versions()
         else:
             try:
                 if isinstance(wanted, WantedRecords):
                     return reading_codec.encode_taken(await self._engine.elsewhere.give(wanted))
-                told = reading_codec.encode_told_ends(await self._engine.elsewhere.give_ends(wanted))
+                answer = reading_codec.encode_told_ends(await self._engine.elsewhere.give_ends(wanted))
             except (PenstockError, OSError) as raised:
-                told = _refuse(wanted, raised if isinstance(raised, PenstockError) else _disk_failed(raised))
-        return [told], len(told)
+                answer = _refuse(wanted, raised if isinstance(raised, PenstockError) else _disk_failed(raised))
+        return [answer], len(answer)
 
 
 def _refuse(wanted: WantedRecords | WantedEnds | None, error: PenstockError) -> bytes:
@@ -142,7 +142,7 @@ class AskedReads:
             raise PenstockError(Code.NOT_AVAILABLE, f"broker {broker_id} is not there now")
         await self._known.meet(broker_id, peer)
         try:
-            told = await peer.request(
+            answer = await peer.request(
                 reading_codec.KEY,
                 reading_codec.VERSION,
                 body,
@@ -152,6 +152,6 @@ class AskedReads:
             )
         except (PeerGone, PeerError) as gone:
             raise not_answered(broker_id, gone) from gone
-        if isinstance(told, PenstockError):
-            raise told
-        return told
+        if isinstance(answer, PenstockError):
+            raise answer
+        return answer

@@ -58,7 +58,7 @@ class Wanted:
     def moved(self) -> None:
         self.watched = None
         if self.session is not None:
-            self.session.look_at(self)
+            self.session.wake(self)
 
 
 @dataclass(slots=True)
@@ -112,7 +112,7 @@ class FetchSession:
         self._on_moved = on_moved
         return dict(self.ready)
 
-    def look_at(self, wanted: Wanted) -> None:
+    def wake(self, wanted: Wanted) -> None:
         key = (wanted.topic, wanted.index)
         self.ready[key] = wanted
         if self._on_moved is not None:

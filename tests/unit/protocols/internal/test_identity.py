@@ -83,7 +83,7 @@ def peer_of(
     told: Callable[[str | None], None] = lambda _: None,
 ) -> Peer:
     identity = Identity(secret, name) if secret is not None else None
-    return Peer(door.network.of("other"), "broker", port, door.clock, identity=identity, told=told)
+    return Peer(door.network.of("other"), "broker", port, door.clock, identity=identity, judged=told)
 
 
 async def stranger(door: Door) -> Client:

@@ -108,7 +108,7 @@ async def ask(
         clock,
         tls=asking.make_client_context() if isinstance(asking, TlsFiles) else asking,
         identity=Identity(known) if known else None,
-        told=(told if told is not None else []).append,
+        judged=(told if told is not None else []).append,
     )
     try:
         for _ in range(tries - 1):
@@ -234,7 +234,7 @@ async def test_connections_to_a_broker_end_when_its_certificate_is_revoked(
 
     listener = await network.listen("127.0.0.1", 0, accept, tls=other.make_server_context())
     told: list[str | None] = []
-    peer = Peer(network, *listener.address, SystemClock(), tls=ours, told=told.append)
+    peer = Peer(network, *listener.address, SystemClock(), tls=ours, judged=told.append)
     await peer.connect()
     asked = asyncio.create_task(peer.call(list_config_resources.API, 0, {}))
     await until(lambda: bool(came and came[0].data))

@@ -87,7 +87,7 @@ def test_the_clusters_secret_opens_nothing_for_clients() -> None:
     async def body(door: Door, guard: Guard) -> None:
         told: list[str | None] = []
         identity = Identity("correct horse", "broker 2")
-        peer = Peer(door.network.of("other"), "broker", PORT, door.clock, identity=identity, told=told.append)
+        peer = Peer(door.network.of("other"), "broker", PORT, door.clock, identity=identity, judged=told.append)
         with pytest.raises(PeerGone):
             await peer.call(list_groups.API, 4, {})
         peer.close()

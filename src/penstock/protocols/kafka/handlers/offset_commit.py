@@ -25,7 +25,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
     unknown = _unknown_id(caller, request.group_id) if None in names else errors.UNKNOWN_TOPIC_ID
     for topic, name in zip(request.topics, names, strict=True):
         for partition in topic.partitions:
-            await answer.look()
+            await answer.count_row()
             if name is None:
                 continue
             spot = name, partition.partition_index

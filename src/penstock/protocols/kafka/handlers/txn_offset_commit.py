@@ -49,7 +49,7 @@ async def _offsets(
     codes, offsets = {}, {}
     for topic in request.topics:
         for row in topic.partitions:
-            await answer.look()
+            await answer.count_row()
             partition = topic.name, row.partition_index
             try:
                 caller.acting.transactions.check(Operation.WRITE, request.transactional_id)
