@@ -33,7 +33,7 @@ listeners:
 - {{name: secure, protocol: kafka, address: "127.0.0.1:0", auth: [plain]}}
 - {{name: web, protocol: http, address: "127.0.0.1:0", auth: [basic, key]}}
 security: {{admin_password_file: "{password}", super_users: "User:{super_user},User:admin"}}
-groups: {{initial_rebalance_delay_ms: 0, consumer_session_timeout_ms: 45000}}
+groups: {{initial_rebalance_delay_ms: 0, consumer_session_timeout_ms: 600000}}
 """
 _UNKNOWN_TOPIC: Final = 3
 _MADE: Final = re.compile(rf"\[[035] (?={AUTO})")
@@ -65,7 +65,8 @@ def kafka_broker(directory: Path) -> Iterator[Addresses]:
         "listener.name.secure.plain.sasl.jaas.config": f"{_JAAS} required {users};",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": f"User:{ADMIN};User:{SUPER};User:ANONYMOUS",
-        "group.consumer.session.timeout.ms": "45000",
+        "group.consumer.session.timeout.ms": "600000",  # as long as all of it takes at most
+        "group.consumer.max.session.timeout.ms": "600000",
         "offsets.topic.num.partitions": "16",  # as many as Penstock has: answers name them
         "transaction.state.log.num.partitions": "16",
     }
