@@ -8,16 +8,16 @@ pieces: of 64 KiB, with which a connection keeps some 90 KiB, or of 16 KiB, whic
 
 import ssl
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 LARGE_PIECE_BYTES: Final = 64 * 1024
 SMALL_PIECE_BYTES: Final = 16 * 1024
-_RECORD_BYTES: Final = 16 * 1024  # the most plain bytes that a record may carry
+RECORD_BYTES: Final = 16 * 1024  # the most plain bytes that a record may carry
 _HEADER_BYTES: Final = 5
-_LONGEST: Final = _RECORD_BYTES + 2048  # TLS 1.2 allows so much around them, TLS 1.3 less
+_LONGEST: Final = RECORD_BYTES + 2048  # TLS 1.2 allows so much around them, TLS 1.3 less
 HANDSHAKE: Final = 0x16
 """The first byte that a client sends."""
 
@@ -29,7 +29,17 @@ class Cipher:
         piece_bytes: how much is enciphered at a time.
     """
 
-    __slots__ = ("_begun", "_incoming", "_lacking", "_outgoing", "_piece_bytes", "_read", "_tls")
+    __slots__ = (
+        "_begun",
+        "_failure",
+        "_incoming",
+        "_lacking",
+        "_outgoing",
+        "_piece_bytes",
+        "_read",
+        "_tls",
+        "has_more",
+    )
 
     def __init__(
         self, context: ssl.SSLContext, host: str | None = None, *, piece_bytes: int = LARGE_PIECE_BYTES
@@ -41,6 +51,9 @@ class Cipher:
         self._read = cast("Callable[[int, memoryview], int]", self._tls.read)
         self._begun = b""  # of the header of the record under way
         self._lacking = 0  # of the record under way
+        self._failure: EOFError | ssl.SSLError | None = None
+        self.has_more = False
+        """Whether something is left that did not fit the last buffer, or is to be raised."""
 
     @property
     def certificate(self) -> bytes | None:
@@ -100,24 +113,42 @@ class Cipher:
             return False
         return True
 
-    def read_into(self, buffer: memoryview) -> int:
-        """Decipher into a buffer; 0 when there is nothing until the next record. Raises `ssl.SSLError`.
+    def decipher(self, data: memoryview, start: int, buffer: memoryview) -> tuple[int, int]:
+        """Decipher what was received from `start` on, until the buffer is full or no whole record is left.
+
+        Returns:
+            Where to go on in `data`, and how many bytes there are in the buffer.
 
         Raises:
-            EOFError: the peer sends nothing more.
+            ssl.SSLError: what the peer sends is no TLS, or an alert. What came before has been given.
+            EOFError: the peer sends nothing more. As above.
         """
+        filled, end, room = 0, len(data), len(buffer)
         try:
-            return self._read(len(buffer), buffer) or self._say_end()
-        except ssl.SSLWantReadError:
-            return 0
-
-    def _say_end(self) -> NoReturn:
-        raise EOFError
-
-    @property
-    def has_more(self) -> bool:
-        """Whether the record under way did not fit the buffer."""
-        return self._tls.pending() > 0
+            if self._failure is not None:
+                raise self._failure
+            while filled < room:
+                if not self.has_more:
+                    if start == end:
+                        break
+                    start = self.take(data, start)
+                    if start < 0:
+                        start = end
+                        break
+                try:
+                    size = self._read(room - filled, buffer[filled:] if filled else buffer)
+                except ssl.SSLWantReadError:  # it was about TLS itself
+                    self.has_more = False
+                    continue
+                if size == 0:
+                    raise EOFError
+                filled += size
+                self.has_more = filled == room and self._tls.pending() > 0
+        except (EOFError, ssl.SSLError) as error:
+            if filled == 0:
+                raise
+            self._failure, self.has_more = error, True
+        return start, filled
 
     def seal(self, data: bytes | memoryview, sealed: "list[bytes] | list[bytes | memoryview]") -> int:
         """Append the records of `data`; their size. Raises `ssl.SSLError`."""

@@ -171,6 +171,11 @@ class Connection:
     def get_buffer(self) -> memoryview:
         return self._buffer.writable()
 
+    @property
+    def missing(self) -> int:
+        """See `net.tls_stream.FramesReceiver`."""
+        return self._buffer.missing
+
     def received(self, size: int) -> None:
         self._stats.bytes_in += size
         self._buffer.add(size)

@@ -33,6 +33,11 @@ class FrameBuffer(ReceiveBuffer):
             return 0
         return max(4 + self._length(self._start) - GROWN_BYTES - self.taken_bytes, 0)
 
+    @property
+    def missing(self) -> int:
+        have = self._end - self._start
+        return 4 + int(_LENGTH.unpack_from(self._buffer, self._start)[0]) - have if have >= 4 else 0
+
     def give_back(self) -> None:
         """Give what was taken back to the room, unless the frame under way needs it."""
         have = self._end - self._start

@@ -23,6 +23,11 @@ class Framing(Protocol):
         ...
 
     @property
+    def missing(self) -> int:
+        """How many bytes are still to come of the frame under way; 0 where that is not known."""
+        ...
+
+    @property
     def size(self) -> int:
         """How many bytes the frame under way may have, or what is held for it: it has the longer to come."""
         ...

@@ -82,6 +82,10 @@ class LineBuffer(ReceiveBuffer):
         needs = self._payload if self._payload >= 0 else self._widened()
         return max(needs - GROWN_BYTES - self.taken_bytes, 0)
 
+    @property
+    def missing(self) -> int:
+        return 0
+
     def _widened(self) -> int:
         """How much of the buffer has to be usable for more of a frame without a known size; 0 if it is so already."""
         usable, largest = self._usable, self._longest + len(self._delimiter)

@@ -6,10 +6,13 @@ receiver wants nothing, what was received already waits here: 64 KiB at most.
 """
 
 import asyncio
+import socket
 import ssl
+import sys
+from contextlib import suppress
 from typing import Final, Protocol, cast
 
-from penstock.net.cipher import HANDSHAKE, Cipher
+from penstock.net.cipher import HANDSHAKE, RECORD_BYTES, Cipher
 from penstock.net.tls import CertificateRefused, tell
 from penstock.net.transport import TcpTransport, peer_of, prepare
 from penstock.observe.logs import get_logger
@@ -18,6 +21,8 @@ from penstock.ports.network import Receiver, Transport
 log_ = get_logger("net")
 
 LANDING_BYTES: Final = 128 * 1024
+_AWAITED_BYTES: Final = 64 * 1024 if sys.platform == "linux" else 1
+"""Of a large frame, before the loop is woken: else it is for every record or two, as soon as the peer has sent them."""
 _UNREAD_BYTES: Final = 64 * 1024
 """Of what TLS itself makes us answer, such as new keys; who makes us say more and does not read it is up to no good."""
 
@@ -54,6 +59,15 @@ class ToldReceiver(Receiver, Protocol):
         ...
 
 
+class FramesReceiver(Receiver, Protocol):
+    """One that may know how much is to come."""
+
+    @property
+    def missing(self) -> int:
+        """Of the frame under way; 0 where that is not known."""
+        ...
+
+
 class TlsStream(asyncio.BufferedProtocol):
     """
     Args:
@@ -62,6 +76,7 @@ class TlsStream(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
+        "_awaited",
         "_is_over",
         "_is_paused",
         "_is_resuming",
@@ -88,6 +103,7 @@ class TlsStream(asyncio.BufferedProtocol):
         self._receiver: Receiver | None = None
         self._left = b""  # received while the receiver wanted nothing
         self._unread_bytes = 0
+        self._awaited = 1  # bytes, see `_wait_for_more`
         self._is_paused = False
         self._is_resuming = False
         self._is_over = False
@@ -119,6 +135,7 @@ class TlsStream(asyncio.BufferedProtocol):
             self._left += bytes(received)
         else:
             self._take(received)
+            self._wait_for_more()
 
     def _take(self, received: memoryview) -> None:
         cipher = self.cipher
@@ -136,19 +153,34 @@ class TlsStream(asyncio.BufferedProtocol):
                 return
         start, end = 0, len(received)
         try:
-            while start < end and not self._is_over:
+            while (start < end or cipher.has_more) and not self._is_over:
                 if self._is_paused:
                     self._left = bytes(received[start:])
                     return
+                if self._receiver is not None:
+                    start = self._decipher(cipher, self._receiver, received, start)
+                    continue
                 start = cipher.take(received, start)
                 if start < 0:
                     return
-                if self._receiver is None:
-                    self._shake_hands(cipher)
-                else:
-                    self._decipher(cipher, self._receiver)
+                self._shake_hands(cipher)
         except ssl.SSLError as error:
             self._fail(error)
+
+    def _wait_for_more(self) -> None:
+        """Have the loop woken again when much of a large frame has come, or what is missing of it.
+
+        Up to a record of it may be here already, in part, so the kernel is asked to wait for that much less.
+        """
+        if self._is_paused or self._is_over or self._tcp is None:
+            return
+        awaited = min(getattr(self._receiver, "missing", 0) - RECORD_BYTES, _AWAITED_BYTES)  # see FramesReceiver
+        if awaited < 1:
+            awaited = 1
+        if awaited != self._awaited:
+            self._awaited = awaited
+            with suppress(OSError):  # it may be closed already
+                self._tcp.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, awaited)
 
     def go_on(self) -> None:
         """There is a place for the handshake."""
@@ -179,22 +211,17 @@ class TlsStream(asyncio.BufferedProtocol):
         self._side.ready(self, self._transport)
         self._receiver.connected(self._transport)
 
-    def _decipher(self, cipher: Cipher, receiver: Receiver) -> None:
-        """Hand on what the last record has. Raises `ssl.SSLError`."""
+    def _decipher(self, cipher: Cipher, receiver: Receiver, received: memoryview, start: int) -> int:
+        """Hand on as much as fits one buffer of the receiver; where to go on. Raises `ssl.SSLError`."""
         try:
-            while not self._is_paused and not self._is_over:
-                buffer = receiver.get_buffer()
-                size = cipher.read_into(buffer)
-                if size == 0:
-                    break
-                receiver.received(size)
-                if size < len(buffer) or not cipher.has_more:
-                    return
+            start, filled = cipher.decipher(received, start, receiver.get_buffer())
         except EOFError:
             self.stop()
             if self._transport is not None:
                 self._transport.close()
-            return
+            return start
+        if filled:
+            receiver.received(filled)
         if (said := cipher.collect()) and self._transport is not None and not self._is_over:
             self._unread_bytes += len(said)
             if self._unread_bytes > _UNREAD_BYTES:
@@ -202,6 +229,7 @@ class TlsStream(asyncio.BufferedProtocol):
             self._transport.send_records(said)
             if self._transport.unsent == 0:
                 self._unread_bytes = 0
+        return start
 
     def _fail(self, error: OSError) -> None:
         """The peer broke the rules of TLS, or shows no certificate that is good here."""
@@ -247,18 +275,13 @@ class TlsStream(asyncio.BufferedProtocol):
         self._is_resuming = False
         if self._is_paused or self._is_over:
             return
-        cipher, receiver, tcp = self.cipher, self._receiver, self._tcp
-        assert cipher is not None and receiver is not None and tcp is not None
-        try:
-            if cipher.has_more:
-                self._decipher(cipher, receiver)
-        except ssl.SSLError as error:
-            self._fail(error)
-            return
-        if self._left and not self._is_paused:
+        tcp = self._tcp
+        assert tcp is not None
+        if self._left or (self.cipher is not None and self.cipher.has_more):
             left, self._left = self._left, b""
             self._take(memoryview(left))
         if not self._is_paused and not self._is_over:
+            self._wait_for_more()
             tcp.resume_reading()
 
     def stop(self) -> None:

@@ -108,6 +108,11 @@ class _Link:
     def get_buffer(self) -> memoryview:
         return self._buffer.writable()
 
+    @property
+    def missing(self) -> int:
+        """See `net.tls_stream.FramesReceiver`."""
+        return self._buffer.missing
+
     def received(self, size: int) -> None:
         self._buffer.add(size)
         try:
