@@ -65,7 +65,7 @@ def test_lines_of_python_are_understood() -> None:
     assert list(outermost(log)) == [Import("outer", 2, 0.15), Import("alone", 1, 0.01)]
 
 
-def use_everything(secure: dict[str, str], web: str) -> None:
+def use_everything(secure: dict[str, str | int | float | bool], web: str) -> None:
     """A login over TLS; topics, rules, records, a group, a transaction; health and metrics."""
     admin = AdminClient(secure)
     admin.create_topics([NewTopic("books", 1, 1)], request_timeout=DEADLINE_S)["books"].result()
@@ -84,7 +84,7 @@ def use_everything(secure: dict[str, str], web: str) -> None:
     consumer.subscribe(["books"])
     message = consumer.poll(DEADLINE_S)
     assert message is not None and message.value() == b"one"
-    consumer.commit(message, asynchronous=False)
+    consumer.commit(message=message, asynchronous=False)
     consumer.close()
     assert admin.list_consumer_groups(request_timeout=DEADLINE_S).result().valid
     for path in ("/health", "/metrics"):
@@ -114,7 +114,7 @@ listeners:
         ready_at = len(broker.log.read_text())
         said = (tmp_path / "broker" / "penstock.stdout").read_text()
         addresses = dict(word.split("=", 1) for word in said.split() if "=" in word)
-        secure = {
+        secure: dict[str, str | int | float | bool] = {
             "bootstrap.servers": addresses["secure"],
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": authority.certificate,
