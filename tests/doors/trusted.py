@@ -4,7 +4,6 @@ from penstock.engine.access import BROKERS
 from penstock.engine.engine import Engine
 from penstock.net.connection import Connection
 from penstock.ports.clock import Clock
-from penstock.protocols.internal.reading import Questions
 from penstock.protocols.internal.reception import Reception
 from penstock.protocols.kafka.handlers import Context
 from penstock.protocols.kafka.session import KafkaSession
@@ -12,8 +11,7 @@ from penstock.protocols.kafka_wire.guest import Guest
 
 
 def trusted_session(context: Context, engine: Engine, clock: Clock, connection: Connection) -> KafkaSession:
-    questions = Questions(engine, connection)
-    own_apis = Reception(engine, clock, None, tuple).own_apis(questions)
+    own_apis, gone = Reception(engine, clock, None, tuple).own_apis(connection)
     guest = Guest(connection, None, known_as=BROKERS, own_apis=own_apis)
-    guest.announce(lambda subject: None, questions.close)
+    guest.announce(lambda subject: None, gone)
     return KafkaSession(context, connection, clock, guest)

@@ -5,6 +5,7 @@ publisher of single messages is there once, at the offset that was told.
 """
 
 import asyncio
+import gc
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -27,6 +28,7 @@ from tests.simulation.cluster import host_of
 from tests.simulation.test_forwarding import DOOR, PARTITIONS, Trial, trial
 
 Offset = int
+_SEEDS_FOR_A_BUG = 8
 
 
 class Reader:
@@ -295,6 +297,14 @@ def plant_a_cursor_that_forgets(patch: pytest.MonkeyPatch) -> None:
 def test_planted_bugs_are_found(
     plant: Callable[[pytest.MonkeyPatch], None], test: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """By one of the first few seeds: which one it is changes with every change of the order of things."""
     plant(monkeypatch)
-    with pytest.raises(AssertionError, match="reader on broker"):
-        test(0)
+    found = []
+    for seed in range(_SEEDS_FOR_A_BUG):
+        try:
+            test(seed)
+        except AssertionError as error:
+            found.append(str(error))
+            break
+    gc.collect()  # the world that the error kept
+    assert found and "reader on broker" in found[0]

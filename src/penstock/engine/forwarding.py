@@ -18,8 +18,9 @@ has. It may then stand behind batches that were published after it. An id costs 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -188,8 +189,7 @@ class Forwarding:
     ) -> Outcome:
         """Publish a batch on this broker, for a door of its own or for another broker. It is patched in place."""
         try:
-            for subject in subjects:
-                self._access.check(subject, Operation.WRITE, Resource(Kind.TOPIC, partition.topic))
+            self.check(partition, subjects)
         except PenstockError as refusal:
             return Outcome(None, refusal.kept())
         told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -198,7 +198,7 @@ class Forwarding:
             if not told.done():  # whoever asked may be gone
                 told.set_result(None)
 
-        publication = self._publishing.begin(durability, timeout_s, done)
+        publication = self._publishing.begin(durability, timeout_s, done, check=partial(self.check, subjects=subjects))
         published = publication.add(partition, memoryview(batch))
         publication.wait()
         await told
@@ -208,11 +208,16 @@ class Forwarding:
         # One whose time is up before it was appended waits to be opened, and is appended later.
         return Outcome(appended, error, is_open=appended is not None or error.code is Code.TIMED_OUT)
 
+    def check(self, partition: Partition, subjects: Iterable[Subject]) -> None:
+        """Whether all of them may write to it now. Raises PenstockError NOT_AUTHORISED."""
+        for subject in subjects:
+            self._access.check(subject, Operation.WRITE, Resource(Kind.TOPIC, partition.topic))
+
     # --- to others
 
     async def _forward(self, asked: _Asked) -> Appended:
         size = len(asked.batch)
-        if self._waiting_bytes + size > MOST_WAITING_BYTES:
+        if self._waiting_bytes and self._waiting_bytes + size > MOST_WAITING_BYTES:
             raise PenstockError(
                 Code.NOT_AVAILABLE, f"{self._waiting_bytes} bytes wait for other brokers already; send again later"
             )

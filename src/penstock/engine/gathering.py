@@ -2,7 +2,7 @@
 
 So a door whose protocol sends message by message costs the log a batch, not a message. A message waits for the end of
 the turn and for nothing else; who wants it safe is told when its batch is. One message that the topic does not take
-harms no other: a batch that is refused for what is in it is published again, each message by itself.
+harms no other: a batch that is refused for what is in it is published again, without those at fault or in halves.
 
 What another broker leads goes there by `forwarding`, one batch of each partition at a time; while it is under way, what
 comes gathers into the next ones. Messages for a partition keep their order when its leader changes, too.
@@ -10,7 +10,8 @@ comes gathers into the next ones. Messages for a partition keep their order when
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from struct import error as StructError  # noqa: N812
 from typing import Final, NamedTuple
 
 from penstock.engine.access import ANONYMOUS, Subject
@@ -36,6 +37,7 @@ _MOST_RECORDS: Final = 10_000
 _MOST_SUBJECTS: Final = 500
 _RECORD_BYTES: Final = 40
 """What a record takes besides its key, value and headers, at most."""
+_NO_PRODUCER: Final = -1
 _AT_FAULT: Final = frozenset(
     {Code.INVALID_BATCH, Code.INVALID_TIMESTAMP, Code.BATCH_TOO_LARGE, Code.CORRUPT_BATCH, Code.UNSUPPORTED_CODEC}
 )
@@ -98,6 +100,15 @@ class _Heap:
         self.size_bytes += size_bytes
         if subject is not self.subject and subject != self.subject:
             self.others[subject] = None
+
+    def some(self, which: Iterable[int]) -> "_Heap":
+        """A heap of some of its messages, in this order."""
+        places = list(which)
+        made = _Heap(self.partition, self.durability, self.deadline, self.subjects[places[0]])
+        for at in places:
+            record = self.records[at]
+            made.add(record, self.told[at], self.subjects[at], _size_of(record))
+        return made
 
     def take_in(self, later: "_Heap") -> None:
         """Those of a later turn, behind its own."""
@@ -171,10 +182,31 @@ class Gatherer:
         heaps = [*self._full, *self._heaps.values()]
         self._full, self._heaps = [], {}
         for heap in heaps:
-            if heap.partition in self._lanes or not _is_here(heap.partition):
-                self._send_on(heap)
-            else:
-                self._publish(heap)
+            try:
+                if heap.partition in self._lanes or not _is_here(heap.partition):
+                    self._send_on(heap)
+                else:
+                    self._publish(heap)
+            except Exception:  # noqa: BLE001 - a bug of ours must cost these messages only
+                self._broke_off(heap)
+
+    def _broke_off(self, heap: _Heap) -> None:
+        name = heap.partition.name
+        log_.limited("bug").exception("messages could not be published", partition=name)
+        text = f"messages for {name} may be there or not: publishing them failed"
+        self._tell(heap, -1, PenstockError(Code.OUTCOME_UNKNOWN, text, help="look for them before you send them again"))
+
+    def _divide(self, heap: _Heap, error: PenstockError) -> list[_Heap]:
+        """Nothing of the batch was appended: tell those that are at fault, as far as they are known, and keep the
+        others; else two halves, to find out.
+        """
+        at_fault = {at for at in error.records if at < len(heap.records)}
+        if at_fault:
+            self._tell(heap.some(sorted(at_fault)), -1, error.kept())
+            others = [at for at in range(len(heap.records)) if at not in at_fault]
+            return [heap.some(others)] if others else []
+        middle = len(heap.records) // 2
+        return [heap.some(range(middle)), heap.some(range(middle, len(heap.records)))]
 
     def _tell(self, heap: _Heap, first: int, error: PenstockError | None) -> None:
         for at, told in enumerate(heap.told):
@@ -190,8 +222,8 @@ class Gatherer:
             (published,) = publication.batches
             error, appended = published.error, published.appended
             if error is not None and error.code in _AT_FAULT and len(heap.records) > 1:
-                for single in _divide(heap):
-                    self._publish(single)
+                for part in self._divide(heap, error):
+                    self._publish(part)
             elif error is not None and error.code is Code.NOT_LEADER and appended is None:
                 self._send_on(heap)  # another broker leads by now, or will
             elif error is not None:
@@ -201,13 +233,18 @@ class Gatherer:
                 self._tell(heap, appended.base_offset if appended is not None else -1, None)
 
         left_s = heap.deadline - asyncio.get_running_loop().time()
-        publication = self._publishing.begin(heap.durability, left_s, done)
+
+        def check(partition: Partition) -> None:
+            self._forwarding.check(partition, (heap.subject, *heap.others))
+
+        publication = self._publishing.begin(heap.durability, left_s, done, check=check)
         try:
-            published = publication.add(heap.partition, memoryview(bytearray(build_batch(heap.records))))
-            if published.appended is not None:
+            batch = _build(heap)
+        except PenstockError as error:
+            publication.refuse(heap.partition, error)
+        else:
+            if publication.add(heap.partition, memoryview(bytearray(batch))).appended is not None:
                 heap.records = []  # the log has them; until they are safe they take no memory
-        except ValueError as error:
-            publication.refuse(heap.partition, _no_record(error))
         publication.wait()
 
     # --- elsewhere
@@ -218,7 +255,8 @@ class Gatherer:
         """
         lane = self._lanes.get(heap.partition)
         waiting = lane.size_bytes if lane is not None else 0
-        if waiting + heap.size_bytes > MOST_LANE_BYTES or self._waiting_bytes + heap.size_bytes > MOST_WAITING_BYTES:
+        is_full = waiting and waiting + heap.size_bytes > MOST_LANE_BYTES
+        if is_full or (self._waiting_bytes and self._waiting_bytes + heap.size_bytes > MOST_WAITING_BYTES):
             text = (
                 f"{waiting} bytes for {heap.partition.name}, and {self._waiting_bytes} in all, wait for other brokers "
                 "already"
@@ -271,19 +309,20 @@ class Gatherer:
     async def _forward(self, lane: _Lane, heap: _Heap) -> None:
         left_s = heap.deadline - asyncio.get_running_loop().time()
         try:
-            batch = build_batch(heap.records)
+            batch = _build(heap)
             appended = await self._forwarding.publish(
                 heap.partition, batch, heap.durability, left_s, heap.subject, others=tuple(heap.others)
             )
-        except (PenstockError, ValueError) as raised:
-            error = raised if isinstance(raised, PenstockError) else _no_record(raised)
+        except PenstockError as error:
             if error.code in _AT_FAULT_ELSEWHERE and len(heap.records) > 1:
-                singles = _divide(heap)
-                lane.queue.extendleft(reversed(singles))
-                lane.size_bytes += sum(each.size_bytes for each in singles)
-                self._waiting_bytes += sum(each.size_bytes for each in singles)
+                parts = self._divide(heap, error)
+                lane.queue.extendleft(reversed(parts))
+                lane.size_bytes += sum(each.size_bytes for each in parts)
+                self._waiting_bytes += sum(each.size_bytes for each in parts)
             else:
                 self._tell(heap, -1, error.kept())
+        except Exception:  # noqa: BLE001 - a bug of ours must cost these messages only
+            self._broke_off(heap)
         except asyncio.CancelledError:
             self._tell(heap, -1, PenstockError(Code.OUTCOME_UNKNOWN, "this broker stops; messages may be there"))
             raise
@@ -292,23 +331,19 @@ class Gatherer:
 
 
 def _is_here(partition: Partition) -> bool:
-    """Whether this broker leads it, or can say best why nothing can be published to it."""
-    return partition.led is not None or (partition.offline is not None and not partition.is_elsewhere)
+    """Whether this broker leads it, or can say best why nothing can be published to it; or has led it, and what came
+    before still waits to be opened here.
+    """
+    is_known_here = partition.offline is not None and not partition.is_elsewhere
+    return partition.led is not None or is_known_here or _NO_PRODUCER in partition.waiting_producers
 
 
-def _divide(heap: _Heap) -> list[_Heap]:
-    """Nothing of the batch was appended: each message by itself, to find out whose it was."""
-    singles = []
-    for record, told, subject in zip(heap.records, heap.told, heap.subjects, strict=True):
-        single = _Heap(heap.partition, heap.durability, heap.deadline, subject)
-        single.add(record, told, subject, _size_of(record))
-        singles.append(single)
-    return singles
-
-
-def _no_record(error: ValueError) -> PenstockError:
-    """A time beyond 64 bits, a header's name that is no text."""
-    return PenstockError(Code.INVALID_BATCH, f"no record can be made of it: {error}")
+def _build(heap: _Heap) -> bytes:
+    """Raises PenstockError: a time beyond 64 bits, a header's name that is no text."""
+    try:
+        return build_batch(heap.records)
+    except (ValueError, TypeError, AttributeError, StructError) as error:
+        raise PenstockError(Code.INVALID_BATCH, f"no record can be made of it: {error}") from error
 
 
 def _size_of(message: Message | NewRecord) -> int:

@@ -43,6 +43,7 @@ class _Waiting(NamedTuple):
     done: Callable[[Appended | PenstockError], None]
     admission: Admission | None
     looked_at: bool
+    check: Callable[[Partition], None] | None
 
 
 class Opener:
@@ -70,6 +71,7 @@ class Opener:
         admission: Admission | None = None,
         *,
         looked_at: bool = False,
+        check: Callable[[Partition], None] | None = None,
     ) -> None:
         """Append a checked batch when it may be; `done` is called once, with what came of it.
 
@@ -77,6 +79,7 @@ class Opener:
 
         Args:
             looked_at: whether its records have been looked at, or need not be.
+            check: called right before the append; what it raises refuses the batch.
 
         Raises:
             PenstockError: NOT_AVAILABLE when too much waits already.
@@ -93,7 +96,7 @@ class Opener:
             queue = self._queues[partition, producer_id] = deque()
             partition.waiting_producers.add(producer_id)
             self._tasks.spawn(self._run(partition, producer_id, queue), "open batches")
-        queue.append(_Waiting(bytearray(batch), header, done, admission, looked_at))
+        queue.append(_Waiting(bytearray(batch), header, done, admission, looked_at, check))
 
     async def _run(self, partition: Partition, producer_id: int, queue: deque[_Waiting]) -> None:
         while queue:
@@ -156,4 +159,6 @@ class Opener:
                 f"the transaction of producer {header.producer_id} in {partition.topic}-{partition.index} ended "
                 "while a batch of it was being opened",
             )
+        if waiting.check is not None:
+            waiting.check(partition)
         return partition.append_checked(batch, header)

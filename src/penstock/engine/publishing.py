@@ -29,6 +29,8 @@ from penstock.storage.log.log import Appended as Appended  # for doors, which im
 log_ = get_logger("publishing")
 _MORE_THAN_HALF: Final = -1
 _AS_THE_TOPIC_SAYS: Final = 0
+_LONGEST_NUMBER: Final = 5
+_LONGEST_NAMED: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,11 @@ def parse_durability(text: str) -> Durability:
     known = _WORDS.get(text)
     if known is not None:
         return known
-    if text.isdecimal() and 0 < int(text) < 1 << 15:
-        return Durability(text, waits=True, copies=int(text))
+    if len(text) <= _LONGEST_NUMBER and text.isdecimal() and 0 < int(text) < 1 << 15:
+        return Durability(str(int(text)), waits=True, copies=int(text))
     raise PenstockError(
         Code.INVALID_DURABILITY,
-        f"durability {text!r} is unknown",
+        f"durability {text[:_LONGEST_NAMED]!r} is unknown",
         help=f"say {', '.join(_WORDS)}, or how many replicas shall have the records",
     )
 
@@ -129,6 +131,7 @@ class Publishing:
         timeout_s: float,
         done: Callable[["Publication"], None],
         transaction: InTransaction | None = None,
+        check: Callable[[Partition], None] | None = None,
     ) -> "Publication":
         """A publication to add batches to.
 
@@ -136,8 +139,10 @@ class Publishing:
             timeout_s: for other brokers to have the batches; a broker that is on its own waits for its disk alone.
             done: called once, when everything is told: before `Publication.wait` returns, or later. What it raises is
                 logged.
+            check: whether a partition may still be written to, asked before a batch that had to wait is appended.
+                Raises PenstockError.
         """
-        return Publication(self._opener, self._transactions, durability, timeout_s, done, transaction)
+        return Publication(self._opener, self._transactions, durability, timeout_s, done, transaction, check)
 
     @property
     def is_crowded(self) -> bool:
@@ -152,6 +157,7 @@ class Publication:
     """
 
     __slots__ = (
+        "_check",
         "_deferred",
         "_done",
         "_is_over",
@@ -174,7 +180,9 @@ class Publication:
         timeout_s: float,
         done: Callable[["Publication"], None],
         transaction: InTransaction | None,
+        check: Callable[[Partition], None] | None,
     ) -> None:
+        self._check = check
         self._opener = opener
         self._transactions = transactions
         self.durability = durability
@@ -291,7 +299,7 @@ class Publication:
                     Code.TIMED_OUT, f"a batch for {each.partition.name} still waits for its turn"
                 )
             elif each.partition.high_watermark <= each.appended.last_offset:
-                each.error = PenstockError(Code.TIMED_OUT, f"{each.partition.name} is not replicated in time")
+                each.error = PenstockError(Code.TIMED_OUT, _not_in_time(each.partition))
         self._finish()
 
     # --- later
@@ -339,8 +347,21 @@ class Publication:
             self._one_less()
 
         self._opener.append(
-            deferred.partition, deferred.batch, deferred.header, done, admission, looked_at=deferred.looked_at
+            deferred.partition,
+            deferred.batch,
+            deferred.header,
+            done,
+            admission,
+            looked_at=deferred.looked_at,
+            check=self._check,
         )
+
+
+def _not_in_time(partition: Partition) -> str:
+    state = partition.state
+    away = ", ".join(str(each) for each in state.replicas if each not in state.isr) or "none"
+    in_sync = ", ".join(map(str, state.isr))
+    return f"{partition.name} is not replicated in time (brokers in sync: {in_sync}; not in sync: {away})"
 
 
 def _nothing(publication: Publication) -> None:

@@ -138,7 +138,8 @@ class Cursor:
                 await search.failed(error)
                 continue
             if messages:
-                return messages  # else there was nothing but markers and what was aborted
+                return messages
+            await asyncio.sleep(0)  # there was nothing but markers and what was aborted, perhaps for long
 
     async def _ask(self, max_bytes: int, wait_s: float) -> Found:
         """The same of the broker that leads, or NOT_LEADER when another one does, which may be this one."""

@@ -88,22 +88,41 @@ class Tail:
                 for take in list(self._subscribers) if messages else ():
                     if take in self._subscribers:  # another's may have ended its connection
                         self._give(take, messages)
+                await asyncio.sleep(0)  # records in memory come without a wait, and others want their turn
         except (PenstockError, OSError) as error:
-            self._task = None
-            failed, self._subscribers = self._subscribers, {}
-            reason = error if isinstance(error, PenstockError) else PenstockError(Code.STORAGE_FAILED, str(error))
-            for tell in failed.values():
-                tell(reason.kept())
+            self._end_for_all(error if isinstance(error, PenstockError) else _disk_failed(error))
+        except Exception as error:  # noqa: BLE001 - a bug of ours: who subscribed must not wait for ever
+            log_.limited("bug").exception("tail failed", partition=self._partition.name)
+            self._end_for_all(self._not_passed_on(error))
+
+    def _end_for_all(self, reason: PenstockError) -> None:
+        self._task = None
+        failed, self._subscribers = self._subscribers, {}
+        for tell in failed.values():
+            self._tell(tell, reason)
 
     def _give(self, take: Take, messages: Sequence[Message]) -> None:
         try:
             take(messages)
         except Exception as error:  # noqa: BLE001 - a bug of ours must cost this subscriber only
-            name = self._partition.name
-            log_.limited("bug").exception("subscriber failed", partition=name)
+            log_.limited("bug").exception("subscriber failed", partition=self._partition.name)
             failed = self._subscribers.pop(take, None)
             if failed is not None:
-                failed(PenstockError(Code.NOT_AVAILABLE, f"{name}: records could not be passed on: {error!r}"))
+                self._tell(failed, self._not_passed_on(error))
+
+    def _tell(self, failed: Failed, reason: PenstockError) -> None:
+        try:
+            failed(reason.kept())
+        except Exception:  # noqa: BLE001 - as in `_give`
+            log_.limited("bug").exception("subscriber could not be told", partition=self._partition.name)
+
+    def _not_passed_on(self, error: Exception) -> PenstockError:
+        name = self._partition.name
+        return PenstockError(Code.NOT_AVAILABLE, f"{name}: records could not be passed on: {error!r}")
+
+
+def _disk_failed(error: OSError) -> PenstockError:
+    return PenstockError(Code.STORAGE_FAILED, str(error))
 
 
 class Tails:

@@ -3,12 +3,13 @@
 import asyncio
 import sys
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.simulated_broker import Broker, read_all, running, virtual, wait_for
 
 from penstock.engine.gathering import Message
 from penstock.engine.partition import Partition
-from penstock.engine.publishing import ALL, LEADER, NONE, Durability
+from penstock.engine.publishing import ALL, LEADER, NONE, Durability, Publication
 from penstock.errors import Code, PenstockError
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_metadata import MemoryStore
@@ -113,6 +114,58 @@ async def test_a_message_that_is_not_taken_harms_no_other() -> None:
         }
         kept = [offset for batch in await read_all(keyed) for offset, _ in batch.records]
         assert kept == [0, 1]
+
+
+@virtual
+async def test_one_that_is_not_taken_among_many_costs_a_few_batches() -> None:
+    async with running(a_broker()) as broker:
+        keyed = (await broker.engine.create_topic("t", settings={"cleanup.policy": "compact"})).partitions[0]
+        plain = (await broker.engine.create_topic("u")).partitions[0]
+        it, steps = Sender(broker), [0, 0]
+        for number in range(1000):
+            it.put(keyed, b"%d" % number, key=None if number == 700 else b"k")
+            it.put(plain, b"%d" % number, timestamp_ms=1 << 70 if number == 700 else None)
+        steps = keyed.steps, plain.steps
+        await it.until_told(2000)
+        assert sorted(told for told in it.told if told[2]) == [(b"700", -1, Code.INVALID_BATCH)] * 2
+        assert [offset for batch in await read_all(keyed) for offset, _ in batch.records] == [*range(999)]
+        in_order = [value for batch in await read_all(plain) for _, value in batch.records]
+        assert in_order == [b"%d" % number for number in range(1000) if number != 700]
+        assert keyed.steps - steps[0] < 5, "those at fault are named"
+        assert plain.steps - steps[1] < 15, "it is halved again and again"
+
+
+@virtual
+async def test_what_is_no_message_at_all_harms_no_other() -> None:
+    async with running(a_broker()) as broker:
+        one, other = [(await broker.engine.create_topic(name)).partitions[0] for name in ("one", "other")]
+        it = Sender(broker)
+        it.put(one, "text")  # type: ignore[arg-type]
+        it.put(one, b"good")
+        it.put(other, b"fine")
+        await it.until_told(3)
+        codes = {value: code for value, _, code in it.told}
+        assert codes == {"text": Code.INVALID_BATCH, b"good": None, b"fine": None}
+
+
+@virtual
+async def test_a_heap_that_cannot_be_published_keeps_no_other_from_it() -> None:
+    async with running(a_broker()) as broker:
+        one, other = [(await broker.engine.create_topic(name)).partitions[0] for name in ("one", "other")]
+        it, begin = Sender(broker), broker.engine.publishing.begin
+        left = iter([RuntimeError("a bug")])
+
+        def broken(*args: Any, **more: Any) -> Publication:
+            for error in left:
+                raise error
+            return begin(*args, **more)
+
+        broker.engine.publishing.begin = broken  # type: ignore[method-assign]
+        it.put(one, b"lost")
+        it.put(other, b"fine")
+        await it.until_told(2)
+        assert {value: code for value, _, code in it.told} == {b"lost": Code.OUTCOME_UNKNOWN, b"fine": None}
+        assert broker.failures == []
 
 
 @virtual

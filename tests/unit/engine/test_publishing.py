@@ -172,12 +172,42 @@ async def test_batches_to_be_opened_are_told_of_with_the_others() -> None:
         assert plain.high_watermark == 1
 
 
-@pytest.mark.parametrize("text", ["", "some", "0", "-1", "1.5", "99999"])
+@pytest.mark.parametrize("text", ["", "some", "0", "-1", "1.5", "99999", "0" * 300 + "2", "9" * 5000])
 def test_words_that_nobody_knows(text: str) -> None:
     with pytest.raises(PenstockError) as refused:
         parse_durability(text)
     assert refused.value.code is Code.INVALID_DURABILITY
+    assert len(str(refused.value)) < 100
     assert "none, leader, all, majority" in refused.value.help
+
+
+def test_a_number_has_one_word() -> None:
+    assert parse_durability("0002") == parse_durability("2")
+
+
+@virtual
+async def test_who_may_write_no_more_writes_nothing_that_waited() -> None:
+    async with running(Broker(FaultyDisk(5), MemoryStore(), VirtualClock())) as broker:
+        partition = (await broker.engine.create_topic("t", settings={"cleanup.policy": "compact"})).partitions[0]
+        told: list[Code | None] = []
+        error: PenstockError | None = None
+
+        def check(_: Partition) -> None:
+            if error is not None:
+                raise error
+
+        def done(publication: Publication) -> None:
+            (published,) = publication.batches
+            told.append(published.error.code if published.error else None)
+
+        for refusal in (None, PenstockError(Code.NOT_AUTHORISED, "not any more")):
+            publication = broker.engine.publishing.begin(ALL, 30, done, check=check)
+            publication.add(partition, memoryview(bytearray(build_batch([(b"k", b"v", (), broker.clock.now_ms())]))))
+            publication.wait()
+            error = refusal  # while it is being opened
+            await wait_for(lambda: told, 10)
+            assert told.pop() is (refusal.code if refusal is not None else None)
+        assert partition.high_watermark == 1
 
 
 @pytest.mark.parametrize("durability", [NONE, LEADER, ALL, MAJORITY])

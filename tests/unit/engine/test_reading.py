@@ -223,3 +223,90 @@ async def test_who_was_made_to_leave_by_another_takes_nothing_more() -> None:
         await write(broker, partition, b"a")
         await wait_for(lambda: values_of(one.taken) == [b"a"])
         assert other.taken == []
+
+
+async def a_backlog(broker: Broker, partition: Partition, marker: Marker) -> None:
+    """Forty stretches that come in sight at once, if at all."""
+    for at in range(40):
+        batch = batch_of(
+            [b"." * 60_000], broker.clock, producer_id=PRODUCER, producer_epoch=0, base_sequence=at, transactional=True
+        )
+        append(partition, batch)
+    last = partition.append_marker(PRODUCER, 0, marker, 0).last_offset
+    await wait_for(lambda: partition.high_watermark > last)
+
+
+@virtual
+async def test_who_left_a_tail_has_nothing_read_for_it() -> None:
+    async with running(a_broker()) as broker:
+        partition = await a_partition(broker)
+        tail, it = Tail(partition), Subscriber()
+
+        def take(messages: Sequence[Message]) -> None:
+            it.take(messages)
+            tail.leave(take)
+
+        tail.join(take, it.failed)
+        steps = partition.steps
+        await a_backlog(broker, partition, Marker.COMMIT)
+        await wait_for(lambda: it.taken)
+        await asyncio.sleep(1)
+        assert len(it.taken) == 1
+        assert partition.steps - steps < 41 + 5, "41 appends, and a few looks"
+
+
+@virtual
+async def test_others_have_their_turn_while_much_is_passed_over() -> None:
+    async with running(a_broker()) as broker:
+        partition = await a_partition(broker)
+        await a_backlog(broker, partition, Marker.ABORT)
+        steps = partition.steps
+        reading = asyncio.create_task(Cursor(partition, 0).records(64 << 10, 0))
+        turns = 0
+        while not reading.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert reading.result() == []
+        assert turns >= partition.steps - steps >= 40
+
+
+@virtual
+async def test_a_subscriber_that_cannot_be_told_harms_no_other() -> None:
+    async with running(a_broker()) as broker:
+        partition = await a_partition(broker)
+        tail, good = Tail(partition), Subscriber()
+
+        def fail(_: object) -> None:
+            raise RuntimeError("cannot")
+
+        tail.join(fail, fail)
+        tail.join(lambda messages: None, fail)
+        good.join(tail)
+        await write(broker, partition, b"a")
+        await write(broker, partition, b"b")
+        await wait_for(lambda: values_of(good.taken) == [b"a", b"b"])
+        await broker.engine.delete_topic(broker.engine.topics.get("t"))
+        await wait_for(lambda: good.errors)
+        assert (good.errors, len(tail)) == ([Code.UNKNOWN_TOPIC], 0)
+
+
+@virtual
+async def test_a_tail_that_breaks_tells_everybody_and_can_be_joined_again() -> None:
+    async with running(a_broker()) as broker:
+        partition = await a_partition(broker)
+        tail, it, later = Tail(partition), Subscriber(), Subscriber()
+        it.join(tail)
+
+        async def broken(*_: object) -> list[Message]:
+            raise RuntimeError("a bug")
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Cursor, "next", broken)
+            await write(broker, partition, b"a", b"b")
+            await write(broker, partition, b"c")
+            await wait_for(lambda: it.errors)
+        assert it.errors == [Code.NOT_AVAILABLE]
+        later.join(tail)
+        await write(broker, partition, b"d")
+        await wait_for(lambda: values_of(later.taken) == [b"d"])
+        tail.leave(later.take)

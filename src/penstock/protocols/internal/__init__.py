@@ -20,6 +20,7 @@ peer.py      a broker's connection to another; peers.py  all of them
 requests.py  what is asked by Kafka's schemas, and in which version
 replica_fetch_codec.py  Fetch as a follower speaks it
 segment_codec.py  CopySegment, both sides; copy_segment.py  the leader's answer to it
+late_answers.py  answers out of turn, as one partition must not wait for another
 subject_codec.py, error_codec.py  for whom a broker asks, and what it is refused
 acquaintance.py  whether the other broker speaks Forward or Read
 forwarding_codec.py  Forward, both sides; forwarding.py  how a batch is had published by its leader

@@ -73,7 +73,7 @@ class Acquaintances:
                 timeout_s=_ASKING_S,
             )
         except PeerGone as gone:
-            met.unanswered = met.unanswered + 1 if gone.sent else 0
+            met.unanswered = met.unanswered + 1 if gone.closed else 0
             if met.unanswered >= _UNANSWERED:
                 raise self._does_not_know(broker_id, met.peer, str(gone)) from gone
             raise not_answered(broker_id, gone) from gone

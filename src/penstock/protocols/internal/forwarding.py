@@ -8,18 +8,21 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from penstock.engine.engine import Engine
+from penstock.engine.forwarding import MOST_WAITING_BYTES as MOST_SENT_BYTES
 from penstock.engine.forwarding import Forwarded, Outcome
 from penstock.engine.publishing import parse_durability
 from penstock.errors import Code, PenstockError
-from penstock.net.connection import Part, PeerError
+from penstock.net.connection import Connection, Part, PeerError
 from penstock.protocols.internal import forwarding_codec
 from penstock.protocols.internal.acquaintance import Acquaintances, OwnWords, not_answered
 from penstock.protocols.internal.forwarding_codec import Request
+from penstock.protocols.internal.late_answers import Body, LateAnswers
 from penstock.protocols.internal.peer import Peer, PeerGone
 from penstock.protocols.kafka_wire.api import Api
-from penstock.protocols.kafka_wire.codec import encode_response_head
 
 API = Api(forwarding_codec.KEY, "forward", forwarding_codec.VERSION, forwarding_codec.VERSION)
+MOST_WAITING_BYTES: Final = 2 * MOST_SENT_BYTES
+"""Of batches of one connection: whatever a broker may send, and again as much of which it waits for nothing more."""
 _PATIENCE_S: Final = 10.0
 _GRACE_S: Final = 5.0
 
@@ -27,17 +30,39 @@ _GRACE_S: Final = 5.0
 # --- who leads
 
 
-def begin(engine: Engine, body: memoryview, correlation_id: int) -> Coroutine[Any, Any, list[Part]]:
-    """The parts of the answer, its header included. Reads the request at once; raises `PeerError`."""
-    return _answer(engine, forwarding_codec.decode(body), correlation_id)
+class Batches:
+    """Those of one connection that are not published yet: what one waits for holds up no other partition's."""
+
+    def __init__(self, engine: Engine, connection: Connection) -> None:
+        self._engine = engine
+        self._late = LateAnswers(connection, API.name)
+        self._bytes = 0
+        self.close = self._late.close
+
+    def begin(self, body: memoryview, correlation_id: int) -> Coroutine[Any, Any, list[Part]]:
+        """Have a batch published, and answered out of turn; in its turn it gets nothing. Raises `PeerError`."""
+        request = forwarding_codec.decode(body)
+        size = len(body)
+        if self._bytes and self._bytes + size > MOST_WAITING_BYTES:
+            return self._late.begin(correlation_id, _refuse(self._bytes))
+        self._bytes += size
+        return self._late.begin(correlation_id, self._answer(request, size))
+
+    async def _answer(self, request: Request | None, size: int) -> Body:
+        try:
+            if request is None:
+                answer = forwarding_codec.encode_versions()
+            else:
+                answer = forwarding_codec.encode_answer(await _publish(self._engine, request))
+        finally:
+            self._bytes -= size
+        return [answer], len(answer)
 
 
-async def _answer(engine: Engine, request: Request | None, correlation_id: int) -> list[Part]:
-    if request is None:
-        answer = forwarding_codec.encode_versions()
-    else:
-        answer = forwarding_codec.encode_answer(await _publish(engine, request))
-    return [encode_response_head(correlation_id, len(answer), flexible=False) + answer]
+async def _refuse(waiting_bytes: int) -> Body:
+    error = PenstockError(Code.NOT_AVAILABLE, f"{waiting_bytes} bytes of other brokers wait here; send again later")
+    answer = forwarding_codec.encode_answer(Outcome(None, error))
+    return [answer], len(answer)
 
 
 async def _publish(engine: Engine, request: Request) -> Outcome:

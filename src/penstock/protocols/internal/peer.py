@@ -50,10 +50,20 @@ class PeerGone(Exception):
         refused: whether the peer's host answered that nobody listens there: its process is gone.
         stranger: whether one of the two does not take the other for a broker of its cluster.
         sent: whether the request had left, so that the peer may have done what it asks for.
+        closed: whether the peer ended the connection.
     """
 
-    def __init__(self, message: str, *, refused: bool = False, stranger: bool = False, sent: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        refused: bool = False,
+        stranger: bool = False,
+        sent: bool = False,
+        closed: bool = False,
+    ) -> None:
         super().__init__(message)
+        self.closed = closed
         self.refused = refused
         self.stranger = stranger
         self.sent = sent
@@ -156,7 +166,7 @@ class _Link:
         waiting, self._waiting = self._waiting, {}
         for each in waiting.values():
             if not each.answer.done():
-                each.answer.set_exception(PeerGone(str(self.gone), sent=True))
+                each.answer.set_exception(PeerGone(str(self.gone), sent=True, closed=self.was_closed))
 
     async def request(
         self,

@@ -13,14 +13,12 @@ from penstock.engine.elsewhere import LONGEST_WAIT_S, Ends, Given, WantedEnds, W
 from penstock.engine.engine import Engine
 from penstock.errors import Code, PenstockError
 from penstock.net.connection import Connection, Part, PeerError
-from penstock.observe.logs import get_logger
 from penstock.protocols.internal import reading_codec
 from penstock.protocols.internal.acquaintance import Acquaintances, OwnWords, not_answered
+from penstock.protocols.internal.late_answers import Body, LateAnswers
 from penstock.protocols.internal.peer import Peer, PeerGone
 from penstock.protocols.kafka_wire.api import Api
-from penstock.protocols.kafka_wire.codec import encode_response_head
 
-log_ = get_logger("kafka")
 API = Api(reading_codec.KEY, "read", reading_codec.VERSION, reading_codec.VERSION)
 MOST_WAITING: Final = 20_000
 """Questions of one connection: two for each partition of a broker that leads as many as may be. Those whose asker is
@@ -38,44 +36,20 @@ class Questions:
 
     def __init__(self, engine: Engine, connection: Connection) -> None:
         self._engine = engine
-        self._connection = connection
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        self._is_over = False
+        self._late = LateAnswers(connection, API.name)
+        self.close = self._late.close
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self._late)
 
     def begin(self, body: memoryview, correlation_id: int) -> Coroutine[Any, Any, list[Part]]:
         """Have a question answered out of turn; in its turn it gets nothing. Raises `PeerError`."""
         wanted = reading_codec.decode(body)
-        if len(self._tasks) >= MOST_WAITING:
-            next(iter(self._tasks)).cancel()
-        task = asyncio.get_running_loop().create_task(self._serve(wanted, correlation_id))
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
-        return _nothing()
+        if len(self._late) >= MOST_WAITING:
+            self._late.give_up_oldest()
+        return self._late.begin(correlation_id, self._answer(wanted))
 
-    def close(self) -> None:
-        self._is_over = True
-        for task in list(self._tasks):
-            task.cancel()
-
-    async def _serve(self, wanted: WantedRecords | WantedEnds | None, correlation_id: int) -> None:
-        try:
-            parts, size = await self._answer(wanted)
-        except asyncio.CancelledError:
-            if self._is_over:
-                raise
-            refusal = PenstockError(Code.NOT_AVAILABLE, f"more than {MOST_WAITING} questions wait; ask again")
-            answer = _refuse(wanted, refusal)
-            parts, size = [answer], len(answer)
-        except Exception:  # noqa: BLE001 - a bug of ours must cost this connection only
-            log_.limited("bug").exception("request failed", api=API.name, peer=self._connection.peer)
-            self._connection.abort()
-            return
-        self._connection.send_late([encode_response_head(correlation_id, size, flexible=False), *parts])
-
-    async def _answer(self, wanted: WantedRecords | WantedEnds | None) -> tuple[list[Part], int]:
+    async def _answer(self, wanted: WantedRecords | WantedEnds | None) -> Body:
         if wanted is None:
             answer = reading_codec.encode_versions()
         else:
@@ -83,6 +57,11 @@ class Questions:
                 if isinstance(wanted, WantedRecords):
                     return reading_codec.encode_taken(await self._engine.elsewhere.give(wanted))
                 answer = reading_codec.encode_told_ends(await self._engine.elsewhere.give_ends(wanted))
+            except asyncio.CancelledError:
+                if self._late.is_over:
+                    raise
+                refusal = PenstockError(Code.NOT_AVAILABLE, f"more than {MOST_WAITING} questions wait; ask again")
+                answer = _refuse(wanted, refusal)
             except (PenstockError, OSError) as raised:
                 answer = _refuse(wanted, raised if isinstance(raised, PenstockError) else _disk_failed(raised))
         return [answer], len(answer)
@@ -91,10 +70,6 @@ class Questions:
 def _refuse(wanted: WantedRecords | WantedEnds | None, error: PenstockError) -> bytes:
     about = reading_codec.RECORDS if isinstance(wanted, WantedRecords) else reading_codec.ENDS
     return reading_codec.encode_refusal(about, error)
-
-
-async def _nothing() -> list[Part]:
-    return []
 
 
 def _disk_failed(error: OSError) -> PenstockError:

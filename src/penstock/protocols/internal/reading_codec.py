@@ -23,7 +23,7 @@ from uuid import UUID
 from penstock.engine.access import Subject
 from penstock.engine.elsewhere import AtTime, Ends, Given, Taken, WantedEnds, WantedRecords
 from penstock.engine.reading import AbortedTransaction
-from penstock.errors import PenstockError
+from penstock.errors import Code, PenstockError
 from penstock.net.connection import Part, PeerError
 from penstock.protocols.internal import error_codec, subject_codec
 from penstock.records.batch import HEADER_BYTES, crc_matches, decode_header
@@ -39,6 +39,7 @@ _AT_TIME = Struct(">qqi")
 _COUNT = Struct(">I")
 _ABORTED = Struct(">qqqq")
 _MOST_MS: Final = (1 << 31) - 1
+_INT64: Final = range(-(1 << 63), 1 << 63)
 _UNKNOWN: Final = Ends(-1, -1, -1, -1)
 _NOWHERE: Final = AtTime(-1, -1, -1)
 
@@ -61,6 +62,8 @@ def decode_versions(body: memoryview) -> int:
 
 def encode_records(wanted: WantedRecords) -> bytes:
     """A request body. Raises PenstockError."""
+    if wanted.offset not in _INT64:
+        raise PenstockError(Code.OFFSET_OUT_OF_RANGE, f"there is no offset {wanted.offset}")
     wait_ms = min(max(int(wanted.wait_s * 1000), 0), _MOST_MS)
     head = _RECORDS.pack(
         RECORDS,
@@ -78,6 +81,8 @@ def encode_records(wanted: WantedRecords) -> bytes:
 
 def encode_ends(wanted: WantedEnds) -> bytes:
     """A request body. Raises PenstockError."""
+    if wanted.timestamp is not None and wanted.timestamp not in _INT64:
+        raise PenstockError(Code.INVALID_TIMESTAMP, f"there is no time {wanted.timestamp}")
     head = _WANTED_ENDS.pack(
         ENDS,
         NEWEST,

@@ -16,6 +16,7 @@ from penstock.observe.logs import get_logger
 from penstock.ports.clock import Clock
 from penstock.protocols.internal import copy_segment, forwarding, reading
 from penstock.protocols.internal.broker_certificate import BROKER_URI, names_broker
+from penstock.protocols.internal.forwarding import Batches
 from penstock.protocols.internal.identity import Identity, broker_name
 from penstock.protocols.internal.reading import Questions
 from penstock.protocols.kafka_wire.guest import Guest, OwnApi
@@ -37,20 +38,16 @@ class Reception:
         self._engine = engine
         self._members = members
         self.identity = identity
-        self._own_apis: Mapping[int, OwnApi] = {
-            copy_segment.API.key: OwnApi(copy_segment.API, partial(copy_segment.begin, engine)),
-            forwarding.API.key: OwnApi(forwarding.API, partial(forwarding.begin, engine)),
-        }
         self.refused: dict[str, float] = {}
         """When whoever calls itself by the name of a broker of the cluster last failed to prove that it is one."""
 
     def receive(self, connection: Connection) -> Guest:
         is_broker = self._is_broker(connection)
         login = self.identity.make_login(self._note) if self.identity is not None and is_broker is not False else None
-        questions = Questions(self._engine, connection)
         known_as = BROKERS if is_broker and self.identity is None else None
-        guest = Guest(connection, login, known_as=known_as, own_apis=self.own_apis(questions))
-        guest.announce(_nobody, questions.close)
+        own_apis, gone = self.own_apis(connection)
+        guest = Guest(connection, login, known_as=known_as, own_apis=own_apis)
+        guest.announce(_nobody, gone)
         return guest
 
     def _is_broker(self, connection: Connection) -> bool | None:
@@ -65,9 +62,20 @@ class Reception:
         asyncio.get_running_loop().call_soon(connection.abort)  # it has no session yet that could be told
         return False
 
-    def own_apis(self, questions: Questions) -> Mapping[int, OwnApi]:
-        """What a broker may ask, besides what clients may; `questions` are those of its connection."""
-        return {**self._own_apis, reading.API.key: OwnApi(reading.API, questions.begin)}
+    def own_apis(self, connection: Connection) -> tuple[Mapping[int, OwnApi], Callable[[], None]]:
+        """What a broker may ask there, besides what clients may; and what to call when the connection has ended."""
+        questions, batches = Questions(self._engine, connection), Batches(self._engine, connection)
+
+        def gone() -> None:
+            questions.close()
+            batches.close()
+
+        own = (
+            OwnApi(copy_segment.API, partial(copy_segment.begin, self._engine)),
+            OwnApi(forwarding.API, batches.begin),
+            OwnApi(reading.API, questions.begin),
+        )
+        return {each.api.key: each for each in own}, gone
 
     def _note(self, name: str, proved: bool) -> None:
         """Only names of brokers: a peer can call itself anything."""

@@ -38,11 +38,15 @@ class Follower:
     def connect(self) -> Peer:
         return Peer(self.door.network.of("b2"), *self.door.address, self.door.clock)
 
+    def use(self, other: "Follower") -> None:
+        """The same connection."""
+        self.peer, self._calls = other.peer, other._calls
+
     def leaves(self) -> None:
         self.left += 1
 
-    async def ask(self, *values: bytes, sequence: int = 0, **fields: Any) -> Outcome:
-        batch = stamp_producer(batch_of(*values, timestamp_ms=self.door.clock.now_ms()), 77, sequence)
+    async def ask(self, *values: bytes, sequence: int = 0, producer_id: int = 77, **fields: Any) -> Outcome:
+        batch = stamp_producer(batch_of(*values, timestamp_ms=self.door.clock.now_ms()), producer_id, sequence)
         forwarded = Forwarded(self.partition.topic_id, 0, ALL, 2.0, (ANONYMOUS,), batch)
         return await self._calls.publish(1, forwarded._replace(**fields), self.leaves)
 
@@ -78,6 +82,44 @@ def test_a_batch_is_there_once_however_often_it_comes() -> None:
         assert (await it.ask(b"c", sequence=2)).appended == (2, 2, -1)
         assert it.partition.end_offset == 3
         assert it.left == 3
+
+    with_follower(body)
+
+
+def test_what_one_partition_waits_for_holds_up_no_other() -> None:
+    async def run(door: Door) -> None:
+        door.connections.make_session = partial(trusted_session, door.context, door.engine, door.clock)
+        slow, quick = (await door.topic()).partitions[0], (await door.engine.create_topic("u", 1)).partitions[0]
+        slow.lead(replace(slow.state, replicas=(1, 2), isr=(1, 2)))  # broker 2 never fetches
+        many = door.connections.limits.in_flight + 6
+        waiting, free = Follower(door, slow), Follower(door, quick)
+        free.use(waiting)
+        asked = [asyncio.create_task(waiting.ask(b"x", producer_id=at, timeout_s=20.0)) for at in range(many)]
+        await wait_for(lambda: slow.end_offset == many)
+        began = asyncio.get_running_loop().time()
+        outcome = await free.ask(b"y", timeout_s=5.0)
+        assert (outcome.error, outcome.is_open) == (None, False)
+        assert asyncio.get_running_loop().time() - began < 1.0
+        assert not any(each.done() for each in asked)
+        late = await asyncio.gather(*asked)
+        assert {each.error.code for each in late if each.error is not None} == {Code.TIMED_OUT}
+
+    with_door(run)
+
+
+def test_a_broker_that_sends_more_than_is_kept_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "MOST_WAITING_BYTES", 1000)
+
+    async def body(it: Follower) -> None:
+        it.partition.lead(replace(it.partition.state, replicas=(1, 2), isr=(1, 2)))
+        first = asyncio.create_task(it.ask(b"." * 800))
+        await wait_for(lambda: it.partition.end_offset == 1)
+        refused = await it.ask(b"." * 800, sequence=1)
+        assert refused.error is not None and refused.error.code is Code.NOT_AVAILABLE
+        assert not refused.is_open and it.partition.end_offset == 1
+        await first
+        again = await it.ask(b"." * 800, sequence=1)
+        assert again.error is not None and again.error.code is Code.TIMED_OUT, "what is answered takes no room"
 
     with_follower(body)
 

@@ -10,7 +10,7 @@ from tests.rules import Only
 from tests.simulated_broker import read_all, wait_for
 from tests.unit.protocols.internal.two_brokers import TwoBrokers, with_two_brokers
 
-from penstock.engine import gathering
+from penstock.engine import forwarding, gathering
 from penstock.engine.access import ANONYMOUS, Operation, Subject
 from penstock.engine.forwarding import Forwarded, Outcome
 from penstock.engine.gathering import Message
@@ -104,6 +104,41 @@ def test_order_is_kept_whoever_leads() -> None:
         ]
         records = [value for batch in await read_all(own) for _, value in batch.records]
         assert records == [b"here", *(b"%d" % at for at in range(10)), b"last"]
+
+    with_two_brokers(body)
+
+
+def test_order_is_kept_behind_what_was_being_opened_when_the_lead_was_lost() -> None:
+    async def body(it: TwoBrokers) -> None:
+        sender = Sender(it)
+        own = (await it.engine.create_topic("own", settings={"cleanup.policy": "compact"})).partitions[0]
+        it.known, state = own, own.state
+        sender.put(b"first")
+        await asyncio.sleep(0)
+        assert own.waiting_producers
+        own.follow(replace(state, leader=7))
+        it.peer = it.publishing_peer = None
+        sender.put(b"second")
+        await wait_for(lambda: not own.waiting_producers)
+        sender.put(b"third")
+        await asyncio.sleep(1)
+        own.lead(state)
+        await sender.until_told(3)
+        assert sender.told == [(b"first", 0, None), (b"second", 1, None), (b"third", 2, None)]
+
+    with_two_brokers(body)
+
+
+def test_a_message_as_large_as_its_topic_takes_goes_through_any_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathering, "MOST_LANE_BYTES", 1000)
+    monkeypatch.setattr(gathering, "MOST_WAITING_BYTES", 1500)
+    monkeypatch.setattr(forwarding, "MOST_WAITING_BYTES", 1500)
+
+    async def body(it: TwoBrokers) -> None:
+        sender = Sender(it)
+        sender.put(bytes(5000))
+        await sender.until_told(1)
+        assert sender.told == [(bytes(5000), 0, None)]
 
     with_two_brokers(body)
 

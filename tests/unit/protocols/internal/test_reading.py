@@ -1,6 +1,7 @@
 """Read between two brokers: what a cursor, a tail and a feed get of another broker, how long it waits, who may."""
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,9 @@ from penstock.engine.elsewhere import LONGEST_WAIT_S, Ends, ReceivedBatches, Wan
 from penstock.engine.feed import NEW, Feed
 from penstock.engine.reading import Cursor, Message, find_ends
 from penstock.errors import Code, PenstockError
-from penstock.protocols.internal import reading, reading_codec
+from penstock.net.connection import Part
+from penstock.protocols.internal import late_answers, reading, reading_codec
+from penstock.protocols.internal.late_answers import LateAnswers
 from penstock.protocols.kafka.session import APIS
 from penstock.records.build import build_batch
 from penstock.records.compression import Codec
@@ -284,6 +287,30 @@ def test_a_broker_that_does_not_know_it_is_named_soon() -> None:
         assert "broker 1 at broker:9092 gives other brokers nothing to read" in str(error)
 
     with_two_brokers(body, trusted=False)
+
+
+def test_a_broker_that_is_slow_is_not_taken_for_one_that_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(_: LateAnswers, correlation_id: int, answer: Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, list[Part]]:
+        answer.close()
+        return late_answers._nothing()
+
+    monkeypatch.setattr(LateAnswers, "begin", never)
+
+    async def body(it: TwoBrokers) -> None:
+        error = await refused(Cursor(it.known, 0, patience_s=20))
+        assert error.code is Code.NOT_AVAILABLE
+
+    with_two_brokers(body)
+
+
+def test_places_that_no_partition_has() -> None:
+    async def body(it: TwoBrokers) -> None:
+        assert (await refused(Cursor(it.known, 1 << 63))).code is Code.OFFSET_OUT_OF_RANGE
+        with pytest.raises(PenstockError) as raised:
+            await find_ends(it.known, 1 << 63)
+        assert raised.value.code is Code.INVALID_TIMESTAMP
+
+    with_two_brokers(body)
 
 
 def test_damage_on_the_way_is_seen_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
