@@ -176,12 +176,9 @@ class World:
             if not topics or index >= len(topics[0].partitions):
                 continue
             for partition in topics[0].partitions[index].together:
-                if partition.log is None and partition.offline is None:
-                    continue  # its log is being replaced
-                end, least = (
-                    partition.log.end_offset if partition.log else 0,
-                    self._promised.get((partition.topic, index), 0),
-                )
+                if partition.log is None:
+                    continue  # it is being replaced, or of no use: then it serves nobody, and is given up
+                end, least = partition.log.end_offset, self._promised.get((partition.topic, index), 0)
                 if end < least:
                     self.violate(
                         f"{partition.name}: broker {node_id} is in sync and ends at {end}, {least} are promised"

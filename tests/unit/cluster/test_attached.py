@@ -172,6 +172,26 @@ async def test_an_old_copy_of_it_is_had_from_the_others_before_its_broker_counts
 
 
 @trial
+async def test_one_that_only_its_leader_may_lead_and_cannot_is_led_by_who_has_all_of_both(trial: Trial) -> None:
+    """The others have started uncleanly, so the one that was stopped leads the records first."""
+    await begun(trial)
+    backup = trial.cluster.disks[1].backup()
+    assert [await step(trial, name) for name in ("d", "e")] == [4, 5]
+    await until_alike(trial)
+    for node_id in (3, 2):
+        trial.cluster.kill(node_id)
+        await trial.until(lambda: trial.states and node_id not in trial.states[-1].isr)
+    await trial.cluster.stop(1)
+    trial.cluster.disks[1].restore(DIRECTORY, backup)
+    for node_id in (2, 3, 1):
+        trial.cluster.start(node_id)
+    await trial.until(lambda: trial.led() == 1)
+    assert trial.states[-1].isr == (1,) and attached(trial, 1).offline is not None
+    await trial.until(lambda: trial.led() is not None and trial.states[-1].isr == (1, 2, 3), 120.0)
+    assert [await step(trial, name) for name in ("e", "f")] == [5, 6]
+
+
+@trial
 async def test_it_goes_with_its_topic_also_where_its_broker_was_down(trial: Trial) -> None:
     await begun(trial)
     trial.cluster.kill(3)

@@ -1,4 +1,4 @@
-"""A replica that was being made when its partition moved on: nothing of it stays."""
+"""A replica that was being made, or was damaged, when its partition moved on: nothing of it stays."""
 
 import errno
 
@@ -51,4 +51,21 @@ async def test_one_that_there_was_no_room_for_is_removed_when_its_partition_has_
     trial.cluster.disks[3].capacity_bytes = None
     await _move(trial, [1, 2, 3])
     await trial.until(lambda: trial.state("m").isr == (1, 2, 3))
+    assert not trial.cluster.crashes
+
+
+@trial
+async def test_one_that_does_not_say_whose_it_is_is_not_in_the_way_when_its_partition_comes_back(trial: Trial) -> None:
+    await _begin(trial)
+    await _move(trial, [1, 2, 3])
+    await trial.until(lambda: trial.state("m").isr == (1, 2, 3))
+    trial.cluster.kill(3)
+    trial.cluster.disks[3].flip_byte(f"{_DIRECTORY}/partition.meta", 30)
+    await _move(trial, [1, 2])
+    await trial.until(lambda: trial.state("m").replicas == (1, 2))
+    trial.cluster.start(3)
+    await trial.until(lambda: trial.cluster.is_up(3) and not _is_left(trial))
+    await _move(trial, [1, 2, 3])
+    await trial.until(lambda: trial.state("m").isr == (1, 2, 3))
+    assert not [path for path in trial.cluster.disks[3].files() if "~damaged" in path]
     assert not trial.cluster.crashes

@@ -60,6 +60,7 @@ class Mending:
         counts = self._me in (*state.isr, *state.elr) or state.leader == self._me
         if partition.offline is None:
             others = [member for member in (*state.isr, *state.elr) if member in live and member != self._me]
+            others = others or _heirs(partition, [member for member in state.last if member in live])
             if not others or (counts and not await self._handover.resign(partition, state)):
                 return
             partition.offline = next(why for each in partition.together if (why := _why(each)) is not None)
@@ -95,6 +96,18 @@ class Mending:
         for holder in topic.with_attached:
             await self._taking.make(holder, [each for each in broken if each.topic_id == holder.topic_id])
         await self._taking.become_follower(partition, state)
+
+
+def _heirs(partition: Partition, doubtful: list[int]) -> list[int]:
+    """Those who started uncleanly and have all records that are led here, when what is attached here cannot be used.
+
+    Nothing was acknowledged without them. One of them can lead both, where this broker could only lead the records, and
+    nobody would ever be in sync with it.
+    """
+    if partition.led is None or all(each.offline is None for each in partition.attached):
+        return []
+    followers = map(partition.leadership.follower, doubtful)
+    return [each.broker_id for each in followers if each is not None and each.end >= partition.end_offset]
 
 
 def _why(partition: Partition) -> PenstockError | None:

@@ -46,6 +46,7 @@ class Removal:
         if not holds or state.leader not in self._holdings.image.live() or set(state.isr) != set(state.replicas):
             return
         gone = PenstockError(Code.NOT_LEADER, f"{partition.name} has moved to brokers {list(state.replicas)}")
+        broken = [each for each in together if each.is_damaged]
         for each in together:
             await self._engine.replicas.close(each, gone)
             each.hold_nothing()
@@ -54,7 +55,11 @@ class Removal:
         leaving[partition] = None  # until it is done: a shortage may be in the way
         directory = self._holdings.directory
         for each in together:
-            await self._holdings.disk.run(directory.remove_partition, each.topic, each.topic_id, each.index)
+            if each in broken:  # it may not even say whose it is, and would be in the way of the next one for good
+                await self._holdings.disk.run(directory.set_aside, each.topic, each.topic_id, each.index)
+                self.set_aside.add((each.topic_id, each.index))
+            else:
+                await self._holdings.disk.run(directory.remove_partition, each.topic, each.topic_id, each.index)
         leaving.pop(partition, None)
         await self._engine.replicas.empty_removed()
         log_.info("removes a replica that has moved away", partition=partition.name, to=list(state.replicas))

@@ -201,14 +201,20 @@ class Roles:
         """One that has no role here yet."""
         unsettled = PartitionState(state.replicas, state.isr, NOBODY, state.leader_epoch)  # revision 0: all is news
         partition = self._made(topic, index, unsettled)
-        partition.on_followers_moved = lambda: self._followers_moved(partition)
+        partition.on_followers_moved = lambda: self._moved(partition)
         return partition
 
     def new_attached(self, holder: Topic, partition: Partition) -> Partition:
         """One to be attached to a partition, whose roles it will take."""
         attached = self._made(holder, partition.index, partition.state)
-        attached.on_followers_moved = lambda: self._followers_moved(partition)
+        attached.on_followers_moved = lambda: self._moved(partition)
         return attached
+
+    def _moved(self, partition: Partition) -> None:
+        """Followers have caught up that are not in sync."""
+        self._followers_moved(partition)
+        if partition in self._holdings.damaged:  # one of them may take its place
+            self._agenda.wake()
 
     def _made(self, topic: Topic, index: int, state: PartitionState) -> Partition:
         engine = self._engine
