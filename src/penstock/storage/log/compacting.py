@@ -18,7 +18,7 @@ from penstock.storage.log.card import SUMMARY_BYTES, Summary
 from penstock.storage.log.loading import card_of, file_of
 from penstock.storage.log.log import Log, Shelf
 from penstock.storage.log.segment import Segment
-from penstock.storage.log.upkeep import Upkeep
+from penstock.storage.log.upkeep import Upkeep, least_floor
 
 log_ = get_logger("compaction")
 MAX_KEYS = 1_000_000
@@ -52,7 +52,7 @@ class Compaction:
         due = plan(
             sealed,
             dirty_from=log.state.compacted_to,
-            stable_end=log.settled_end,
+            stable_end=min(log.settled_end, least_floor(log)),
             active_base=log.active.base,
             now_ms=now_ms,
             min_dirty_ratio=options.min_dirty_ratio,

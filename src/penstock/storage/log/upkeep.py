@@ -116,7 +116,7 @@ class Upkeep:
         Nothing awaits between asking for the floors and moving the log start.
         """
         options = log.options
-        highest = min(settled, _least_floor(log))
+        highest = min(settled, least_floor(log))
         excess = log.size_bytes - options.retention_bytes if options.retention_bytes >= 0 else -1
         keep_from = log.log_start
         for segment, following in zip(log.segments, log.segments[1:], strict=False):
@@ -279,11 +279,11 @@ def _is_droppable(log: Log, now_ms: int) -> bool:
     """Whether the segment that is written has expired by time and nobody needs any of it: then it is worth a roll."""
     active = log.active
     return (
-        active.size > 0 and _expired(active, log.options.retention_ms, now_ms) and _least_floor(log) >= log.end_offset
+        active.size > 0 and _expired(active, log.options.retention_ms, now_ms) and least_floor(log) >= log.end_offset
     )
 
 
-def _least_floor(log: Log) -> int:
+def least_floor(log: Log) -> int:
     """The lowest offset that must stay; the end if nobody needs anything."""
     held = [offset for floor in log.floors if (offset := floor()) is not None]
     return min(held, default=log.end_offset)

@@ -76,6 +76,21 @@ async def test_a_reader_in_the_middle_goes_on_over_what_is_gone() -> None:
 
 
 @virtual
+async def test_what_somebody_still_needs_stays() -> None:
+    bench = await open_log(FaultyDisk(max_delay_s=0.0), TINY)
+    for number in range(12):
+        put(bench, b"k", b"v%d" % number)
+        await seal(bench)
+    floor: int | None = 7
+    bench.log.floors.append(lambda: floor)
+    await compact(bench)
+    assert [offset for offset, _, _ in await shown(bench)] == [6, 7, 8, 9, 10, 11]
+    floor = None
+    await compact(bench)
+    assert [offset for offset, _, _ in await shown(bench)] == [11]
+
+
+@virtual
 async def test_after_a_restart_the_log_is_the_same_with_and_without_its_small_files() -> None:
     bench = await open_log(FaultyDisk(max_delay_s=0.0), TINY)
     for number in range(12):
