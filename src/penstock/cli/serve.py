@@ -25,7 +25,7 @@ from penstock.observe.stall import StallMonitor
 from penstock.observe.stats import Stats
 from penstock.server import config_loading
 from penstock.server.config import Config, standard_address
-from penstock.server.config_layers import Given, read_assignments
+from penstock.server.config_layers import ConfigError, Given, read_assignments
 from penstock.server.config_table import SETTINGS, SHORT_PREFIX, TOPIC_PREFIX
 from penstock.server.doors.table import KINDS, Opens
 
@@ -65,11 +65,22 @@ def _format_settings() -> str:
     )
 
 
+def _once(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """A flag that would otherwise silently win over its like before it."""
+    if len(given) > 1:
+        raise ConfigError(
+            f"--{option.name} is given twice, as {' and '.join(given)}; keep one, or give further listeners names of "
+            "their own in the list `listeners`"
+        )
+    return given[0] if given else None
+
+
 def _listener_options(command: Callable[..., int]) -> Callable[..., int]:
     for name, kind in reversed(KINDS.items()):
         default = "off" if kind.opens is Opens.ON_REQUEST else standard_address(name)
         place = "[HOST:]PORT" if kind.may_lack_host else "HOST:PORT"
-        command = click.option(f"--{name}", metavar=place, help=f"{kind.deed} (default: {default}).")(command)
+        words = f"{kind.deed} (default: {default})."
+        command = click.option(f"--{name}", metavar=place, help=words, callback=_once, multiple=True)(command)
     return command
 
 
@@ -313,5 +324,9 @@ def _given_flags(given_words: Mapping[str, str | None], assignments: Sequence[st
     for flag, key in _FLAGS.items():
         value = given_words[flag[2:].replace("-", "_")]
         if value is not None:
+            if key in given and key.startswith(SHORT_PREFIX):
+                raise ConfigError(
+                    f"{key} is given twice, by --set as {given[key].value} and by {flag} as {value}; keep one"
+                )
             given[key] = Given(value, f"flag {flag}")
     return given

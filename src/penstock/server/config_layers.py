@@ -7,6 +7,7 @@ from typing import NamedTuple, cast
 
 from penstock.errors import StartupError
 
+_LISTENERS = "listeners."
 _SUBSTITUTION = re.compile(r"\$(\$\{)|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}")
 
 
@@ -131,12 +132,15 @@ def read_assignments(pairs: Sequence[str], flag: str) -> dict[str, Given]:
     """Read `key=value` texts of a repeatable flag.
 
     Raises:
-        ConfigError: One of them has no `=`.
+        ConfigError: One of them has no `=`, or a listener is given twice.
     """
     given: dict[str, Given] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"{flag} {pair!r}: expected key=value, such as {flag} limits.max_connections=500")
-        given[key.strip()] = Given(value, flag)
+        key = key.strip()
+        if key in given and key.startswith(_LISTENERS):
+            raise ConfigError(f"{flag} {key} is given twice, as {given[key].value} and {value}; keep one of the two")
+        given[key] = Given(value, flag)
     return given

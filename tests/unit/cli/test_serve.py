@@ -277,6 +277,17 @@ def test_a_bug_in_start_is_told_with_its_traceback(start: Start) -> None:
         ),
         (("--config", "/none.yaml"), {}, "penstock: config file /none.yaml cannot be read"),
         (("--set", "oops"), {}, "penstock: --set 'oops': expected key=value"),
+        (("--kafka", "1", "--kafka", "2"), {}, "penstock: --kafka is given twice, as 1 and 2; keep one"),
+        (
+            ("--set", "listeners.kafka=1", "--kafka", "2"),
+            {},
+            "penstock: listeners.kafka is given twice, by --set as 1 and by --kafka as 2",
+        ),
+        (
+            ("--set", "listeners.kafka=1", "--set", "listeners.kafka=2"),
+            {},
+            "penstock: --set listeners.kafka is given twice, as 1 and 2",
+        ),
     ],
 )
 def test_bad_settings_are_one_line(

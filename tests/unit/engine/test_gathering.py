@@ -121,7 +121,7 @@ async def test_one_that_is_not_taken_among_many_costs_a_few_batches() -> None:
     async with running(a_broker()) as broker:
         keyed = (await broker.engine.create_topic("t", settings={"cleanup.policy": "compact"})).partitions[0]
         plain = (await broker.engine.create_topic("u")).partitions[0]
-        it, steps = Sender(broker), [0, 0]
+        it = Sender(broker)
         for number in range(1000):
             it.put(keyed, b"%d" % number, key=None if number == 700 else b"k")
             it.put(plain, b"%d" % number, timestamp_ms=1 << 70 if number == 700 else None)
