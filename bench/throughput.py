@@ -18,8 +18,8 @@ _KEYED_WARM_MB = 25
 _TOUCHES = 2
 
 START_ROWS = [
-    Row("ready", "Start and memory", "start to ready, no topics", "s", (at_most(1.0, "nothing"),)),
-    Row("rss-idle", "Start and memory", "memory, idle", "MB", (at_most(100.0, "nothing"),)),
+    Row("ready", "Start and memory", "start to ready, no topics", "s", (at_most(0.5, "nothing"),)),
+    Row("rss-idle", "Start and memory", "memory, idle", "MB", (at_most(60.0, "nothing"),)),
 ]
 ROWS = [*throughput_rows(), Row("rss-loaded", "Start and memory", "memory, after the throughput cells", "MB")]
 

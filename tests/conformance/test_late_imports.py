@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil  # type: ignore[import-untyped]
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -34,6 +35,7 @@ PASSWORD = "correct horse"  # noqa: S105 - of a test's broker
 DEADLINE_S = 60.0
 MOST_AT_ONCE = 20
 """Modules that one import may bring in; a few milliseconds of a loop that should not stand still for 50."""
+MOST_IDLE_BYTES = 60_000_000
 _LINE = re.compile(r"^import time:\s+(\d+) \|\s+(\d+) \| ( *)(\S+)$", re.MULTILINE)
 
 
@@ -128,3 +130,12 @@ listeners:
     late = list(outermost(broker.log.read_text()[ready_at:]))
     assert any(each.name.startswith("kio.schema") for each in late)  # so that the log was read right
     assert [each for each in late if each.modules > MOST_AT_ONCE] == []
+
+
+def test_a_broker_takes_little_memory_until_it_is_used(tmp_path: Path) -> None:
+    """With the doors that a start opens when nothing else is said."""
+    broker = penstock.start(tmp_path / "broker")
+    try:
+        assert psutil.Process(broker.pid).memory_info().rss < MOST_IDLE_BYTES
+    finally:
+        assert broker.stop() == 0
