@@ -3,7 +3,8 @@
 OLD and NEW are commits (any name git knows) or directories of checkouts; a commit is unpacked under .cache and removed
 afterwards, and compiled when it has a hatch_build.py. Every round starts OLD, NEW and OLD again, one after the other,
 each on an empty directory, warms it and measures its CPU seconds (all threads, user and system) for a GB of values
-written and read back; compressed values count as they were before. The load generator is the one beside this file.
+written and read back; compressed values count as they were before. The cases p99 and p99-all measure the p99 of single
+records at a steady rate in milliseconds instead. The load generator is the one beside this file.
 
 A round's ratio is NEW over the mean of its two OLDs, between which it ran, so that a drift falls out; the table has the
 median of the rounds. `noise` is the second OLD over the first, the same sources against themselves. NEW is outside of
@@ -27,13 +28,14 @@ from typing import Any
 from tests.peers.broker import BrokerError
 
 from bench import ab_report, machine
-from bench.cells import MEGABYTE, Cell
+from bench.cells import MEGABYTE, Cell, Pace
 from bench.comparison import FORM, HEADS, ROUNDS_TO_JUDGE, Figures, compare
+from bench.latency import measure_pace
 from bench.native import CACHE, NativeError
 from bench.progress import say
 from bench.run import BUSY_PERCENT, EXIT_TERMINATED
 from bench.scale import settle
-from bench.subject import start
+from bench.subject import Subject, start
 from bench.throughput import measure_cell
 from bench.trees import Tree, TreeError, open_tree
 
@@ -47,6 +49,11 @@ CASES = {
     "lz4": Cell("lz4", "librdkafka", 1024, 6, "1", "page cache", 300, codec="lz4"),
     "zstd": Cell("zstd", "librdkafka", 1024, 6, "1", "page cache", 200, codec="zstd"),
 }
+PACES = {
+    "p99": Pace("p99", "produce", 2_000, "1", "page cache"),
+    "p99-all": Pace("p99-all", "produce", 2_000, "all", "defaults"),
+}
+PACE_S = 6
 CODECS = [name for name, cell in CASES.items() if cell.codec]
 # Unmeasured passes after a start, each of half the bytes. A JVM compiles its hot paths first.
 WARM_PASSES = {"penstock": 1, "kafka": 10}
@@ -62,6 +69,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         epilog=more
         + "\ncases:\n"
         + "".join(f"  {name:<8}{cell.title()}\n" for name, cell in CASES.items())
+        + "".join(f"  {name:<8}{pace.title('p99')}\n" for name, pace in PACES.items())
         + "\nexamples:\n"
         "  python -m bench.ab main HEAD                 every case\n"
         "  python -m bench.ab main . --case 1kb 100b    with what is not committed yet\n"
@@ -80,9 +88,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--save", action="store_true", help="keep it among bench/results and in docs/benchmarks.md")
     parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="for the data (default %(default)s)")
     options = parser.parse_args(arguments)
-    options.cases = list(dict.fromkeys(options.cases or (CODECS if options.kafka else CASES)))
-    if unknown := [name for name in options.cases if name not in CASES]:
-        parser.error(f"no such case: {', '.join(unknown)}; known: {', '.join(CASES)} (commits go before --case)")
+    known = (*CASES, *PACES)
+    options.cases = list(dict.fromkeys(options.cases or (CODECS if options.kafka else known)))
+    if unknown := [name for name in options.cases if name not in known]:
+        parser.error(f"no such case: {', '.join(unknown)}; known: {', '.join(known)} (commits go before --case)")
     wanted = 1 if options.kafka else 2
     if len(options.trees) != wanted:
         parser.error(f"{len(options.trees)} trees given, but has to be {'NEW' if options.kafka else 'OLD and NEW'}")
@@ -94,28 +103,36 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def share_of(cell: Cell, gb: float | None, records: int | None) -> float:
-    """Of the cell's own bytes, what was asked for."""
+def share_of(cell: Cell | Pace, gb: float | None, records: int | None) -> float:
+    """Of the cell's own bytes, or the pace's own seconds, what was asked for."""
+    if isinstance(cell, Pace):
+        return 1.0 if records is None else records / (cell.rate * PACE_S)
     if records is not None:
         return (records + 0.5) * cell.record_bytes / (cell.megabytes * MEGABYTE)  # the half: rounding must not lose one
     return 1.0 if gb is None else gb * 1000 / cell.megabytes
 
 
-def measure_side(tree: Tree | None, cell: Cell, share: float, directory: Path) -> Figures:
+def measure_side(tree: Tree | None, cell: Cell | Pace, share: float, directory: Path) -> Figures:
     """One run of a tree's broker, or of Kafka for none: started on an empty directory, warmed, measured, removed."""
     name = "kafka" if tree is None else "penstock"
     settle(directory)
     subject = start(name, directory / name, launcher=tree.launcher if tree else None)
     try:
         for _ in range(WARM_PASSES[name]):
-            measure_cell(subject, cell, share * WARM_SHARE)
-        return measure_cell(subject, cell, share)
+            _measure(subject, cell, share * WARM_SHARE)
+        return _measure(subject, cell, share)
     finally:
         subject.stop()
 
 
+def _measure(subject: Subject, cell: Cell | Pace, share: float) -> Figures:
+    if isinstance(cell, Pace):
+        return measure_pace(subject, cell, max(1, int(cell.rate * PACE_S * share)))
+    return measure_cell(subject, cell, share)
+
+
 def measure_rounds(
-    sides: Mapping[str, Tree | None], cell: Cell, share: float, rounds: int, directory: Path
+    sides: Mapping[str, Tree | None], cell: Cell | Pace, share: float, rounds: int, directory: Path
 ) -> list[dict[str, Figures]]:
     """Every round the side that runs twice, the other, and the first again."""
     twice, other = ("new", "old") if sides["old"] is None else ("old", "new")
@@ -125,10 +142,19 @@ def measure_rounds(
         figures = {name: measure_side(tree, cell, share, directory) for name, tree in order.items()}
         say(
             f"{cell.name}: round {number + 1} of {rounds}: "
-            + ", ".join(f"{name} {each['cpu']:.3f}" for name, each in figures.items())
+            + ", ".join(f"{name} {each[figure_of(cell)]:.3f}" for name, each in figures.items())
         )
         found.append(figures)
     return found
+
+
+def figure_of(cell: Cell | Pace) -> str:
+    """What is compared."""
+    return "p99" if isinstance(cell, Pace) else "cpu"
+
+
+def _gb(cell: Cell, share: float) -> float:
+    return cell.records(share) * cell.record_bytes / (1000 * MEGABYTE)
 
 
 @contextlib.contextmanager
@@ -155,16 +181,18 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             result["sides"][side] = tree.text() if tree else ab_report.KAFKA
             result["revisions"][side] = tree.revision if tree else "kafka"
             sys.stdout.write(f"{side.upper()}: {result['sides'][side]}\n")
-        sys.stdout.write("Broker CPU seconds for 1 GB of values in and out, medians\n" + FORM.format(*HEADS))
+        sys.stdout.write("Broker CPU seconds for 1 GB of values in and out, or ms, medians\n" + FORM.format(*HEADS))
         for name in options.cases:
-            share = share_of(CASES[name], options.gb, options.records)
-            found = measure_rounds(sides, CASES[name], share, options.rounds, data)
-            compared = compare(found, options.kafka)
+            cell: Cell | Pace = CASES[name] if name in CASES else PACES[name]
+            share = share_of(cell, options.gb, options.records)
+            found = measure_rounds(sides, cell, share, options.rounds, data)
+            compared = compare(found, options.kafka, figure_of(cell))
             sys.stdout.write(compared.line(name))
             sys.stdout.flush()
             result["cases"][name] = {
-                "title": CASES[name].title(),
-                "gb": CASES[name].records(share) * CASES[name].record_bytes / (1000 * MEGABYTE),
+                "title": f"{cell.title('p99')}, ms" if isinstance(cell, Pace) else cell.title(),
+                "figure": figure_of(cell),
+                **({} if isinstance(cell, Pace) else {"gb": _gb(cell, share)}),
                 **{key: getattr(compared, key) for key in ("ratio", "ratios", "noise", "chance", "verdict")},
                 "rounds": found,
             }

@@ -20,7 +20,8 @@ KAFKA = "Apache Kafka"
 
 Result = dict[str, Any]
 
-_ABOUT = f"""Broker CPU in seconds for 1 GB of values written and read back (`python -m bench.ab --help`).
+_ABOUT = f"""Broker CPU in seconds for 1 GB of values written and read back, or a p99 in milliseconds
+(`python -m bench.ab --help`).
 In every round OLD, NEW and OLD again run one after the other, each on a new broker; beside Apache Kafka NEW runs twice
 in place of OLD. The figures are medians of the rounds, NEW/OLD the median of the rounds' own ratios. Noise is what the
 two runs of the same sources differ by: the median, and the range. Chance is how often runs that are all the same would
@@ -38,7 +39,10 @@ def name_of(result: Result, stamp: str) -> str:
 
 def table(result: Result) -> str:
     head = ("", "OLD", "NEW", "NEW/OLD", "noise", "chance", "verdict")
-    rows = [[case["title"], *cells(compare(case["rounds"], new_twice(result)))] for case in result["cases"].values()]
+    rows = [
+        [case["title"], *cells(compare(case["rounds"], new_twice(result), case.get("figure", "cpu")))]
+        for case in result["cases"].values()
+    ]
     first, *lines = ("| " + " | ".join(row) + " |" for row in (head, *rows))
     return "\n".join([first, "|---" * len(head) + "|", *lines])
 

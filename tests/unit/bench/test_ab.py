@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from bench.ab import CASES, CODECS, parse, share_of
+from bench.ab import CASES, CODECS, PACE_S, PACES, figure_of, parse, share_of
 from bench.comparison import CHANCE, ROUNDS_TO_JUDGE, Comparison, compare
 from bench.trees import TreeError, open_tree
 
@@ -87,8 +87,16 @@ def test_gigabytes() -> None:
     assert share_of(cell, None, None) == 1.0
 
 
+def test_paces_are_compared_by_their_p99() -> None:
+    pace = PACES["p99"]
+    assert (figure_of(pace), figure_of(CASES["1kb"])) == ("p99", "cpu")
+    assert share_of(pace, None, pace.rate * PACE_S // 2) == 0.5
+    side = {"p99": 2.0, "cpu": 7.0}
+    assert compare([{"old": side, "new": side, "again": side}], False, figure_of(pace)).old == [2.0]
+
+
 def test_cases_of_a_run() -> None:
-    assert parse(["main", "HEAD"]).cases == list(CASES)
+    assert parse(["main", "HEAD"]).cases == [*CASES, *PACES]
     assert parse(["--kafka", "HEAD"]).cases == CODECS == ["gzip", "snappy", "lz4", "zstd"]
     assert parse(["main", "HEAD", "--case", "lz4", "1kb", "--case", "lz4"]).cases == ["lz4", "1kb"]
 
