@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.cluster.image import BrokerRecord, Served
 from penstock.cluster.keys import partition_key
-from penstock.cluster.node import ClusterNode, NodeSettings
+from penstock.cluster.node import ClusterNode, NodeSettings, Others
 from penstock.cluster.replication.following import FollowingSettings
 from penstock.cluster.secret import ClusterSecret
 from penstock.cluster.term import ControllerSettings
@@ -100,20 +100,14 @@ class SimulatedBroker:
         )
         self.node = ClusterNode(
             engine=self.engine,
-            store=store,
-            disk=disk,
+            ports=Ports(disk, clock, randomness, store),
             directory=directory,
-            clock=clock,
-            randomness=randomness,
             me=BrokerRecord(
                 node_id, host_of(node_id), 9092, host_of(node_id), INTERNAL_PORT, f"rack-{node_id}", 0, True
             ),
-            connect=peers.source,
-            probe=peers.probe,
-            refuses=peers.refuses,
+            others=Others(peers.source, peers.probe, peers.refuses, peers.recognises),
             fail=self._fail,
             secret=cluster.secrets.get(node_id),
-            recognises=peers.recognises,
             settings=cluster.settings,
         )
         self.engine.transactions.other_brokers = BrokerCalls(peers.to, self.node.is_gone)

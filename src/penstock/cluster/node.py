@@ -32,12 +32,12 @@ from penstock.cluster.secret import ClusterSecret, SecretCheck
 from penstock.cluster.watcher import Watcher
 from penstock.engine.engine import Engine
 from penstock.engine.internal_settings import topic_config
+from penstock.engine.settings import Ports
 from penstock.errors import WrongSettings
 from penstock.observe.logs import get_logger
-from penstock.ports.clock import Clock
-from penstock.ports.disk import Disk, is_shortage
-from penstock.ports.metadata import MetadataConflict, MetadataStore, MetadataUnavailable
-from penstock.ports.randomness import Randomness, new_uuid
+from penstock.ports.disk import is_shortage
+from penstock.ports.metadata import MetadataConflict, MetadataUnavailable
+from penstock.ports.randomness import new_uuid
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.log.options import Flush
 from penstock.tasks import Tasks
@@ -72,42 +72,49 @@ async def _cannot_tell(_: BrokerRecord) -> None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Others:
+    """How other brokers are reached.
+
+    Attributes:
+        connect: a connection to another broker.
+        probe: whether somebody listens at a host and port.
+        refuses: whether a host says that nobody does.
+        recognises: whether another broker takes this one for one of its cluster; None if that cannot be told.
+    """
+
+    connect: Callable[[BrokerRecord], Source]
+    probe: Callable[[str, int], Awaitable[bool]]
+    refuses: Callable[[str, int], Awaitable[bool]]
+    recognises: Callable[[BrokerRecord], Awaitable[bool | None]] = _cannot_tell
+
+
 class ClusterNode:
     """Args:
     me: where this broker is found; its incarnation is decided here.
-    connect: a connection to another broker.
-    probe: whether somebody listens at a host and port.
-    refuses: whether a host says that nobody does.
     secret: what this broker proves itself by; None: by certificates alone.
-    recognises: whether another broker takes this one for one of its cluster; None if that cannot be told.
     """
 
     def __init__(
         self,
         *,
         engine: Engine,
-        store: MetadataStore,
-        disk: Disk,
+        ports: Ports,
         directory: DataDirectory,
-        clock: Clock,
-        randomness: Randomness,
         me: BrokerRecord,
-        connect: Callable[[BrokerRecord], Source],
-        probe: Callable[[str, int], Awaitable[bool]],
-        refuses: Callable[[str, int], Awaitable[bool]],
+        others: Others,
         fail: Callable[[BaseException], None],
         secret: ClusterSecret | None = None,
-        recognises: Callable[[BrokerRecord], Awaitable[bool | None]] = _cannot_tell,
         settings: NodeSettings | None = None,
     ) -> None:
+        disk, clock, randomness, store = ports
         self._engine = engine
         self._store = store
         self._disk = disk
         self._directory = directory
         self._clock = clock
         self._randomness = randomness
-        self._connect = connect
-        self._refuses = refuses
+        self._others = others
         self._looked_after: set[int] = set()
         self._remembered: set[int] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -127,7 +134,7 @@ class ClusterNode:
             me.broker_id,
             clock,
             randomness,
-            recognises,
+            others.recognises,
             settings.accept_new_secret,
             patience_s=settings.lease_s + _GRACE_S,
         )
@@ -142,7 +149,9 @@ class ClusterNode:
             accept_older=settings.accept_older_store,
             store_name=settings.store_name,
         )
-        self.membership = Membership(store, self.watcher, clock, randomness, me, probe, settings.lease_s, self._prove)
+        self.membership = Membership(
+            store, self.watcher, clock, randomness, me, others.probe, settings.lease_s, self._prove
+        )
         self.roles = Roles(
             engine=engine,
             image=self.image,
@@ -383,7 +392,7 @@ class ClusterNode:
             return None
         following = Following(
             broker_id,
-            self._connect(broker),
+            self._others.connect(broker),
             self._engine.replicas,
             self._clock,
             self._engine.stats,
@@ -415,7 +424,7 @@ class ClusterNode:
         try:
             for _ in range(_REFUSALS):
                 await asyncio.sleep(_REFUSED_EVERY_S)
-                if not await self._refuses(broker.internal_host, broker.internal_port):
+                if not await self._others.refuses(broker.internal_host, broker.internal_port):
                     return
             await self.membership.suspect(broker.broker_id, broker.incarnation)
         finally:

@@ -12,11 +12,12 @@ from penstock import obstacles
 from penstock.cluster.image import BrokerRecord, Served
 from penstock.cluster.metadata.etcd import EtcdStore, Tls
 from penstock.cluster.metadata.etcd_member import EtcdMember, directory_in, parse_members, url_of
-from penstock.cluster.node import ClusterNode, NodeSettings
+from penstock.cluster.node import ClusterNode, NodeSettings, Others
 from penstock.cluster.secret import ClusterSecret
 from penstock.cluster.term import ControllerSettings
 from penstock.engine.engine import Engine
 from penstock.engine.producer_ids import ProducerIds
+from penstock.engine.settings import Ports
 from penstock.errors import WrongSettings
 from penstock.extras import install_line
 from penstock.net.certificates import Certificates, ClientAuth, KeyPair, TlsSettings
@@ -160,20 +161,14 @@ class ClusterMember:
         )
         self.node = node = ClusterNode(
             engine=engine,
-            store=store,
-            disk=self._disk,
+            ports=Ports(self._disk, self._clock, randomness, store),
             directory=self._directory,
-            clock=self._clock,
-            randomness=randomness,
             me=BrokerRecord(
                 config.node.id, "", 0, internal.host, internal.port, config.node.rack, incarnation=0, clean=True
             ),
-            connect=peers.source,
-            probe=peers.probe,
-            refuses=peers.refuses,
+            others=Others(peers.source, peers.probe, peers.refuses, peers.recognises),
             fail=self._fail,
             secret=ClusterSecret(self._identity.store_key) if self._identity is not None else None,
-            recognises=peers.recognises,
             settings=NodeSettings(
                 lease_s=cluster.lease_s,
                 replica_lag_s=cluster.replica_lag_ms / 1000,
