@@ -5,7 +5,7 @@ copied from machine to machine. It is in a file that `sasl.password.file` names,
 properties file. A layer that names a user or a password replaces both of the layers below, or one user's password would
 be tried for another.
 
-Commands speak to Kafka listeners, and those take no API keys: $PENSTOCK_API_KEY is no login there, and errors say so.
+An API key in $PENSTOCK_API_KEY is the login where no user and no password is named.
 
 What is said in the Java client's words (`sasl.jaas.config`, PEM stores) becomes librdkafka's.
 """
@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.cli.failure import USAGE, CommandError
 from penstock.client import credentials
-from penstock.client.credentials import JAAS, PASSWORD, PASSWORD_FILE, PASSWORDS, PROTOCOL, SECRETS, USERNAME
+from penstock.client.credentials import API_KEY, JAAS, PASSWORD, PASSWORD_FILE, PASSWORDS, PROTOCOL, SECRETS, USERNAME
 
 if TYPE_CHECKING:
     from penstock.client.errors import ClientError
     from penstock.client.security import Security
 
-API_KEY: Final = "PENSTOCK_API_KEY"
 ANONYMOUS: Final = "User:ANONYMOUS"
 _HOW: Final = f"-X {PASSWORD_FILE}=FILE or ${PASSWORD}"
+_KEY_HOW: Final = f"; an API key in ${API_KEY} is taken where no user is named"
 _OURS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _OF_A_FILE: Final = ("security.protocol", "sasl.", "ssl.", "enable.ssl.", "bootstrap.servers", "client.id")
 _PEM_NAMES: Final = {
@@ -49,9 +49,7 @@ def refuse_secrets(properties: Mapping[str, str]) -> None:
 
 def tell_api_key(env: Mapping[str, str]) -> str:
     """What is to be said of an API key where a login is missing; nothing if there is none."""
-    if not env.get(API_KEY):
-        return ""
-    return f". ${API_KEY} is set, and is no login for a Kafka listener: API keys are for HTTP (Authorization: Bearer)"
+    return f"; ${API_KEY} is taken where -X {PROTOCOL}=SASL_SSL is said" if env.get(API_KEY) else ""
 
 
 def read_properties_file(path: str) -> dict[str, str]:
@@ -92,7 +90,7 @@ def _unescape(text: str) -> str:
 
 def complete(properties: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
     """The properties as librdkafka takes them, with the password. Raises `CommandError` naming what is missing."""
-    made = _with_pem(properties)
+    made = _with_key(_with_pem(properties), env)
     protocol = made.get(PROTOCOL, "PLAINTEXT").strip().upper()
     mechanism = made.get("sasl.mechanism") or made.get("sasl.mechanisms") or ""
     if not protocol.startswith("SASL"):
@@ -114,6 +112,16 @@ def complete(properties: Mapping[str, str], env: Mapping[str, str]) -> dict[str,
     if not made.get(USERNAME):
         raise CommandError(f"{mechanism} needs to know who you are: -X {USERNAME}=NAME", code=USAGE)
     return made
+
+
+def _with_key(properties: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
+    """Raises `CommandError`."""
+    from penstock.client.errors import ClientError
+
+    try:
+        return credentials.with_api_key(properties, env)
+    except ClientError as error:
+        raise CommandError(str(error), code=USAGE) from None
 
 
 def _with_pem(properties: Mapping[str, str]) -> dict[str, str]:
@@ -147,7 +155,9 @@ def _find_password(path: str | None, env: Mapping[str, str], user: str | None) -
         return read_password_file(path)
     if password := env.get(PASSWORD):
         return password
-    raise CommandError(f"user {user!r} has no password here: it comes by {_HOW}{tell_api_key(env)}", code=USAGE)
+    raise CommandError(
+        f"user {user!r} has no password here: it comes by {_HOW}{_KEY_HOW if env.get(API_KEY) else ''}", code=USAGE
+    )
 
 
 def read_password_file(path: str) -> str:

@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -11,6 +12,7 @@ from typing import Final
 from penstock.client.errors import ClientError
 
 PASSWORD: Final = "PENSTOCK_PASSWORD"  # noqa: S105 - a variable's name
+API_KEY: Final = "PENSTOCK_API_KEY"
 PASSWORD_FILE: Final = "sasl.password.file"  # noqa: S105 - a property's name
 USERNAME: Final = "sasl.username"
 JAAS: Final = "sasl.jaas.config"
@@ -28,6 +30,8 @@ _FILES: Final = (
     *(PASSWORD_FILE, "ssl.ca.location", "ssl.certificate.location", "ssl.key.location"),
     *("ssl.truststore.location", "ssl.keystore.location"),
 )
+_PLAIN: Final = "PLAIN"
+_KEY: Final = re.compile(r"(pk_[0-9a-f]+)_[A-Za-z0-9_-]+")
 _PROBE: Final = "probe"
 """What librdkafka takes in the place of a file, to look for the system's own."""
 
@@ -54,7 +58,7 @@ def with_password(properties: Mapping[str, str], env: Mapping[str, str]) -> dict
 
     Raises `ClientError` for a file that cannot be used. A password that is nowhere is for `parse_sasl` to miss.
     """
-    made = dict(properties)
+    made = with_api_key(properties, env)
     path = made.pop(PASSWORD_FILE, None)
     if not made.get(PROTOCOL, "").strip().upper().startswith("SASL"):
         return made
@@ -65,6 +69,22 @@ def with_password(properties: Mapping[str, str], env: Mapping[str, str]) -> dict
     elif env.get(PASSWORD):
         made["sasl.password"] = env[PASSWORD]
     return made
+
+
+def with_api_key(properties: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
+    """The same with an API key as the login, where SASL needs one and nothing else is said of it.
+
+    Raises `ClientError`, which does not say the key.
+    """
+    made, key = dict(properties), env.get(API_KEY)
+    mechanism = made.get("sasl.mechanism") or made.get("sasl.mechanisms") or _PLAIN
+    needs_login = made.get(PROTOCOL, "").strip().upper().startswith("SASL")
+    if not key or not needs_login or mechanism.strip().upper() != _PLAIN or {USERNAME, *PASSWORDS} & set(made):
+        return made
+    found = _KEY.fullmatch(key)
+    if found is None:
+        raise ClientError(f"${API_KEY} holds no API key: 'penstock apikey create' makes one, pk_..._...")
+    return made | {"sasl.mechanism": _PLAIN, USERNAME: found[1], "sasl.password": key}
 
 
 def read_password_file(path: str) -> str:

@@ -79,5 +79,10 @@ def parse_key(said: bytes) -> tuple[str, str]:
     return found[1], digest_of(Secret(said))
 
 
+def is_key_of(user: str, text: Secret) -> bool:
+    """Whether this looks like the API key that is shown by that name."""
+    return user.startswith("pk_") and text.reveal().startswith(f"{user}_".encode())
+
+
 def digest_of(text: Secret) -> str:
     return hashlib.sha256(text.reveal()).hexdigest()

@@ -37,7 +37,7 @@ def guarded_broker(directory: Path, mode: str = "closed", seal_key_file: Path | 
             kafka=Address(HOST, scram.number),
             http=Address(HOST, http.number),
             more=(
-                Listener("passwords", "kafka", Address(HOST, plain.number), None, ("plain", "scram")),
+                Listener("passwords", "kafka", Address(HOST, plain.number), None, ("plain", "scram", "key")),
                 Listener("anybody", "kafka", Address(HOST, free.number), None, ()),
             ),
             auth=MappingProxyType({"kafka": ("scram",)}),

@@ -14,7 +14,7 @@ from penstock.cli.contexts import Contexts
 from penstock.cli.failure import CommandError
 from penstock.cli.main import main
 from penstock.client.contexts import Context
-from penstock.client.credentials import overlay
+from penstock.client.credentials import API_KEY, overlay
 
 SCRAM = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}
 JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="{}" password="{}";'
@@ -152,16 +152,43 @@ def test_a_context_is_no_place_for_a_secret(key: str, capsys: pytest.CaptureFixt
     assert "hush" not in "".join(capsys.readouterr())
 
 
-def test_an_api_key_is_said_to_be_no_login_here(
+def test_an_api_key_is_a_login(
+    guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = [word for key, value in SCRAM.items() for word in ("-X", f"{key}={value}")]
+    admin += ["-X", "sasl.username=admin", "-X", f"sasl.password.file={guarded.admin}"]
+    key, plain = tmp_path / "admin.key", ["-X", "security.protocol=SASL_PLAINTEXT"]
+    of_admin = ["--for", "admin", "--expires", "1d", "--key-file", str(key)]
+    made = main(["apikey", "create", *of_admin, "--server", guarded.scram, *admin])
+    assert made == 0, capsys.readouterr().err
+    monkeypatch.setenv("PENSTOCK_API_KEY", key.read_text().strip())
+    for words in (["topic", "list"], ["user", "list"], ["txn", "list"]):
+        assert main([*words, "--server", guarded.plain, *plain]) == 0, capsys.readouterr().err
+
+
+def test_an_api_key_is_taken_where_nothing_else_is_said() -> None:
+    plain, env = {"security.protocol": "SASL_SSL"}, {"PENSTOCK_API_KEY": "pk_0123456789abcdef_hu_sh"}
+    done = plain | {"sasl.mechanism": "PLAIN", "sasl.username": "pk_0123456789abcdef", "sasl.password": env[API_KEY]}
+    assert login.complete(plain, env) == done
+    assert login.complete(plain | {"sasl.mechanism": "plain"}, env) == done
+    known = plain | {"sasl.mechanism": "PLAIN", "sasl.username": "a", "sasl.password": "p"}
+    assert login.complete(known, env) == known
+    assert login.complete({"client.id": "x"}, env) == {"client.id": "x"}
+
+
+def test_an_api_key_that_is_not_used_is_spoken_of_and_never_told(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PENSTOCK_API_KEY", "hush")
     who = [word for key, value in SCRAM.items() for word in ("-X", f"{key}={value}")]
-    for words in ([], [*who, "-X", "sasl.username=admin"]):
+    for words, told in (
+        ([], "$PENSTOCK_API_KEY is taken where -X security.protocol=SASL_SSL"),
+        ([*who, "-X", "sasl.username=admin"], "an API key in $PENSTOCK_API_KEY is taken where no user is named"),
+        (["-X", "security.protocol=SASL_PLAINTEXT"], "$PENSTOCK_API_KEY holds no API key"),
+    ):
         assert main(["topic", "list", "--server", guarded.scram, *words]) != 0
         err = capsys.readouterr().err
-        assert "$PENSTOCK_API_KEY is set, and is no login for a Kafka listener" in err
-        assert "hush" not in err
+        assert told in err and "hush" not in err
 
 
 def test_the_server_of_a_file_of_properties(

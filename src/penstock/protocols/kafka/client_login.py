@@ -3,6 +3,8 @@
     mechanism ──► messages of it ──► known, or never
 
 One step at a time: a message that comes while one is looked at ends the exchange.
+
+PLAIN carries a user's password, or an API key in its place; who says a key calls itself by what of it may be shown.
 """
 
 from collections.abc import Sequence
@@ -11,7 +13,8 @@ from typing import Final
 
 from penstock.engine.access import Subject
 from penstock.protocols.kafka_wire.guest import NotProven
-from penstock.security.authentication import Authenticator, Peer, ScramLogin, parse_plain
+from penstock.security.api_keys import is_key_of
+from penstock.security.authentication import Authenticator, Credentials, Key, Peer, ScramLogin, parse_plain
 from penstock.security.refusal import TEXT, NotAuthenticated
 from penstock.security.scram import Mechanism
 
@@ -28,12 +31,24 @@ class _Expected(StrEnum):
 class ClientLogin:
     """Args:
     mechanisms: those that the listener takes: `PLAIN`, those of SCRAM.
+    takes_passwords: whether PLAIN may carry a password.
+    takes_keys: whether it may carry an API key.
     """
 
     refusal: Final = TEXT
 
-    def __init__(self, authenticator: Authenticator, mechanisms: Sequence[str], peer: Peer) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        mechanisms: Sequence[str],
+        peer: Peer,
+        *,
+        takes_passwords: bool = True,
+        takes_keys: bool = False,
+    ) -> None:
         self.mechanisms = mechanisms
+        self._takes_passwords = takes_passwords
+        self._takes_keys = takes_keys
         self.subject: Subject | None = None
         self._authenticator = authenticator
         self._peer = peer
@@ -68,11 +83,20 @@ class ClientLogin:
     async def _step(self, said: bytes) -> bytes:
         scram = self._scram
         if scram is None:
-            self.subject = await self._authenticator.authenticate(parse_plain(said), self._peer)
+            self.subject = await self._authenticator.authenticate(self._read_plain(said), self._peer)
             return b""
         answer = await scram.step(said)
         self.subject = scram.subject
         return answer
+
+    def _read_plain(self, said: bytes) -> Credentials:
+        """Raises `NotAuthenticated`."""
+        plain = parse_plain(said)
+        if self._takes_keys and is_key_of(plain.user, plain.password):
+            return Key(plain.password)
+        if not self._takes_passwords:
+            raise NotAuthenticated("PLAIN: no API key, and passwords are not taken here")
+        return plain
 
     def _expect(self, step: _Expected) -> None:
         """From now on nothing is expected, unless the step goes well. Raises `NotProven`."""

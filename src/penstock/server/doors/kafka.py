@@ -12,7 +12,12 @@ from penstock.server.config import Address, Listener
 from penstock.server.doors.door import Door, House, StreamEntrance
 from penstock.server.doors.recognition import Recogniser
 
-_MECHANISMS: Final = {"scram": ("SCRAM-SHA-256", "SCRAM-SHA-512"), "plain": ("PLAIN",), "certificate": ()}
+_MECHANISMS: Final = {
+    "scram": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    "plain": ("PLAIN",),
+    "key": ("PLAIN",),
+    "certificate": (),
+}
 
 
 def make_entrance(house: House, listener: Listener) -> StreamEntrance:
@@ -50,13 +55,19 @@ def _make_reception(house: House, listener: Listener) -> Callable[[Connection], 
     from penstock.protocols.kafka.client_login import ClientLogin
     from penstock.security.authentication import Peer
 
-    guard, mechanisms = house.guard, [name for word in listener.auth for name in _MECHANISMS[word]]
+    guard, mechanisms = house.guard, [*dict.fromkeys(name for word in listener.auth for name in _MECHANISMS[word])]
     assert guard is not None
     recogniser = Recogniser(listener, lambda: guard)
 
     def receive(connection: Connection) -> Guest:
         peer = Peer(peer_host(connection), listener.name)
-        login = ClientLogin(guard.authenticator, mechanisms, peer)
+        login = ClientLogin(
+            guard.authenticator,
+            mechanisms,
+            peer,
+            takes_passwords="plain" in listener.auth,
+            takes_keys="key" in listener.auth,
+        )
         guest = Guest(connection, login, known_as=recogniser.recognise(connection.certificate, peer.host))
         guest.announce(
             lambda subject: guard.admit(connection, subject, connection.abort), lambda: guard.dismiss(connection)

@@ -101,7 +101,7 @@ _ALL = (
         opens=Opens.ALWAYS,
         is_told=True,
         has_tls=True,
-        logins=("scram", "plain", "certificate"),
+        logins=("scram", "plain", "key", "certificate"),
         is_needed=True,
     ),
     Kind(
