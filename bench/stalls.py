@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 from penstock.engine.groups.consumer_requests import ConsumerHeartbeat
 from penstock.engine.groups.offsets import CommitRequest, NewOffset
+from penstock.engine.groups.topic_patterns import SEES_ALL
 from penstock.protocols.kafka_wire.messages import encode, schema_of
 from penstock.server.broker import Broker
 from penstock.server.config import Address, Config, Defaults, Listeners
@@ -176,12 +177,12 @@ async def _groups(broker: Broker, steps: Steps) -> dict[str, tuple[float, float]
     names = tuple(f"t{topic}" for topic in range(TOPICS))
 
     async def storm() -> None:
-        joins = (groups.consumer_heartbeat(_heartbeat(member, 0, names)) for member in range(MEMBERS))
+        joins = (groups.consumer_heartbeat(_heartbeat(member, 0, names), SEES_ALL) for member in range(MEMBERS))
         await asyncio.gather(*joins)
 
     joins = await steps.measure(storm)
-    one = await steps.measure(lambda: groups.consumer_heartbeat(_heartbeat(MEMBERS, 0, names)))
-    leave = await steps.measure(lambda: groups.consumer_heartbeat(_heartbeat(MEMBERS, -1, names)))
+    one = await steps.measure(lambda: groups.consumer_heartbeat(_heartbeat(MEMBERS, 0, names), SEES_ALL))
+    leave = await steps.measure(lambda: groups.consumer_heartbeat(_heartbeat(MEMBERS, -1, names), SEES_ALL))
     return {
         f"engine: commit {GROUP_OFFSETS:,} offsets": commit,
         f"engine: delete a group with {GROUP_OFFSETS:,} offsets": delete,

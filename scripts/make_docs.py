@@ -186,7 +186,9 @@ def kafka() -> str:
         "## Rights",
         "Which right each request takes, and what is told to who lacks it, is as with Apache Kafka's own authorizer. A",
         "test asks every API as more than 150 users, each with rules of its own, and compares every answer with",
-        "Kafka's (`tests/rights`). These differ, and none of them lets anybody do or see more:",
+        "Kafka's (`tests/rights`). The same test looks in every answer, texts of refusals included, for topics that",
+        "the asker has not named and may not see; a text calls those by the id or the group that the asker has named.",
+        "These differ, and none of them lets anybody do or see more:",
         "",
         "| request | Kafka | Penstock |",
         "|---|---|---|",
@@ -197,6 +199,9 @@ def kafka() -> str:
         " | the rights to the transactional id and the topics as well: a client is no broker |",
         "| DescribeLogDirs, ListConfigResources | list every topic"
         " | topics that may not be described are not listed, whatever may be done to the cluster |",
+        "| ConsumerGroupHeartbeat with a regular expression"
+        " | it stands for what the member that asks last may describe, also for others that have the same one"
+        " | it stands for what each member may describe: two with the same one may get different topics |",
         "| DescribeConfigs of loggers | levels of its loggers | INVALID_REQUEST: loggers have no settings |",
         "| IncrementalAlterConfigs of groups | sets them | INVALID_REQUEST: groups have no settings |",
         "| AlterConfigs and IncrementalAlterConfigs of a broker | sets some of them"

@@ -1,5 +1,7 @@
 """Rules for tests."""
 
+from collections.abc import Hashable
+
 from penstock.engine.access import Kind, Operation, Resource, Subject
 
 
@@ -25,6 +27,9 @@ class Only:
     def decide_any(self, subject: Subject, operation: Operation, kind: Kind) -> bool:
         return (subject, operation) == (self._subject, self._operation)
 
+    def likeness(self, subject: Subject) -> Hashable:
+        return subject
+
 
 class Nothing:
     """Nobody may do anything."""
@@ -37,3 +42,6 @@ class Nothing:
 
     def decide_any(self, subject: Subject, operation: Operation, kind: Kind) -> bool:
         return False
+
+    def likeness(self, subject: Subject) -> Hashable:
+        return None

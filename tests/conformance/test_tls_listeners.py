@@ -34,7 +34,7 @@ RECORDS = 500
 
 
 class House:
-    """A broker with a listener for passwords, one for certificates, and the authority behind them."""
+    """A broker with a listener for passwords, one for certificates, one for either, and the authority behind them."""
 
     def __init__(self, directory: Path) -> None:
         self.authority = Authority.make(directory / "ours")
@@ -54,6 +54,11 @@ listeners:
   address: 127.0.0.1:0
   auth: certificate
   tls: {{{tls}, client_auth: require, names: "RULE:CN=(.*)/$1/L"}}
+- name: either
+  protocol: kafka
+  address: 127.0.0.1:0
+  auth: [certificate, scram, plain]
+  tls: {{{tls}, client_auth: request, names: "RULE:CN=(.*)/$1/L"}}
 """
         self.broker = penstock.start(directory / "broker", settings=settings)
         ready = (directory / "broker" / "penstock.stdout").read_text().split()
@@ -149,6 +154,32 @@ def test_a_wrong_password_is_refused(house: House) -> None:
 def test_a_certificate_says_who_somebody_is_and_rules_what_that_one_may(house: House) -> None:
     assert produce(house.by_certificate("Alice")) == [None]
     (refused,) = produce(house.by_certificate("eve"))
+    assert refused.name() == "TOPIC_AUTHORIZATION_FAILED"
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+@pytest.mark.parametrize("name", ["eve", None])
+def test_who_logs_in_is_not_whom_its_certificate_names(house: House, name: str | None, mechanism: str) -> None:
+    shown = {} if name is None else house.by_certificate(name)
+    either = {**shown, **house.by_password(mechanism), "bootstrap.servers": house.addresses["either"]}
+    assert produce(either) == [None]
+    errors: list[str] = []
+    wrong: dict[str, Any] = {
+        "sasl.username": "alice",
+        "sasl.password": "wrong",
+        "error_cb": lambda error: errors.append(str(error)),
+    }
+    client = AdminClient({**either, **wrong})
+    with pytest.raises(KafkaException):
+        client.list_topics(timeout=5)
+    client.poll(0)
+    assert any("authentication failed" in error for error in errors)
+
+
+def test_where_either_is_taken_a_certificate_is_enough(house: House) -> None:
+    either: dict[str, Any] = {"bootstrap.servers": house.addresses["either"]}
+    assert produce({**house.by_certificate("alice"), **either}) == [None]
+    (refused,) = produce({**house.by_certificate("eve"), **either})
     assert refused.name() == "TOPIC_AUTHORIZATION_FAILED"
 
 

@@ -12,7 +12,7 @@ from penstock.security.rules import Effect, Pattern, Rule
 from penstock.security.scram import Mechanism
 from penstock.security.sealing import SealingKeys
 from penstock.security.secret import Secret
-from penstock.server.config import Address, Listener
+from penstock.server.config import Address, Listener, ListenerTls
 from penstock.server.doors.kafka import make_entrance
 from penstock.testing.memory_metadata import MemoryStore
 from tests.doors.kafka import LIMITS, Client, Door
@@ -43,7 +43,12 @@ class Hashing:
 
 
 async def guard_door(
-    door: Door, *, mode: Mode = Mode.CLOSED, store: Any = None, auth: tuple[str, ...] = ("scram", "plain")
+    door: Door,
+    *,
+    mode: Mode = Mode.CLOSED,
+    store: Any = None,
+    auth: tuple[str, ...] = ("scram", "plain"),
+    tls: ListenerTls | None = None,
 ) -> Guard:
     """Users and rules in force, and a listener at `PORT` where everybody has to log in."""
     guard = Guard(
@@ -70,7 +75,7 @@ async def guard_door(
         crowds={},
         client_limits=lambda: LIMITS,
     )
-    await make_entrance(house, Listener("secure", "kafka", Address("broker", PORT), auth=auth)).open()
+    await make_entrance(house, Listener("secure", "kafka", Address("broker", PORT), auth=auth, tls=tls)).open()
     return guard
 
 

@@ -10,6 +10,7 @@ from tests.cluster.cluster_process import Node
 from tests.cluster.penstock_cluster import PenstockCluster
 from tests.monitoring.prometheus import Prometheus
 from tests.unit.net.certificates import Authority
+from tests.unit.net.test_certificates import revoke
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "penstock.rules.yml"
@@ -19,8 +20,10 @@ _RECORDS = 50
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockCluster]:
-    files = Authority.make(tmp_path_factory.mktemp("tls") / "ours").sign("broker", days=60)
-    tls = {"certificate": files.certificate, "key": files.key}
+    directory = tmp_path_factory.mktemp("tls")
+    authority = Authority.make(directory / "ours")
+    files, revoked = authority.sign("broker", days=60), revoke(authority, directory / "crl.pem")
+    tls = {"certificate": files.certificate, "key": files.key, "authority": files.authority, "revoked": revoked}
     settings = {
         "groups": {"initial_rebalance_delay_ms": 0},
         "listeners": [{"name": "secure", "protocol": "kafka", "address": "127.0.0.1:0", "tls": tls}],

@@ -170,3 +170,16 @@ def test_more_partitions_than_a_request_may_have() -> None:
     topics = (200_001).to_bytes(4, "big") + b"\0\1t\0\0\0\0" * 200_001
     with pytest.raises(PeerError, match="elements claimed"):
         fetch_codec.decode(memoryview(head + topics), 0, 4)
+
+
+def test_names_that_no_topic_can_have_end_the_connection() -> None:
+    """A session would keep them."""
+    head, one = b"\xff\xff\xff\xff" + bytes(13), b"\0\0\0\1"
+
+    def ask(size: int) -> fetch_codec.FetchRequest:
+        topic = size.to_bytes(2, "big") + b"t" * size + one + bytes(16)
+        return fetch_codec.decode(memoryview(head + one + topic), 0, 4)
+
+    assert ask(249).wanted[0].topic == b"t" * 249
+    with pytest.raises(PeerError, match="a name of 5000 bytes"):
+        ask(5000)

@@ -38,6 +38,7 @@ groups: {{initial_rebalance_delay_ms: 0, consumer_session_timeout_ms: 600000}}
 _UNKNOWN_TOPIC: Final = 3
 _MADE: Final = re.compile(rf"\[[035] (?={AUTO})")
 _PARTITIONS: Final = re.compile(r" \[(\d+ like )?0 [^]]*\]")
+_NAMED: Final = re.compile(rb"(?<![\w-])(?:%s)(?![\w-])" % "|".join((*TOPICS, DOOMED)).encode())
 _MEMBER: Final = {"group_id": MODERN, "member_id": "m1"}
 _LONG_MS: Final = 600_000
 """Longer than all of it takes."""
@@ -239,12 +240,17 @@ def _look(wire: Wire, name: str) -> int:
 
 
 class Asker:
-    """One principal at one broker. What is said in the same bytes is read once."""
+    """One principal at one broker. What is said in the same bytes is read once.
+
+    Attributes:
+        unasked: by the name of the question, topics that the answer names and the question did not.
+    """
 
     def __init__(self, address: str, user: str, world: World, admin: Wire) -> None:
         self._address, self._user = address, user
         self._world, self._admin = world, admin
         self._wire = log_in(address, user)
+        self.unasked: dict[str, frozenset[str]] = {}
 
     def close(self) -> None:
         self._wire.__exit__()
@@ -259,7 +265,9 @@ class Asker:
             said = self._silence()
         else:
             try:
-                said = read_words(question.api, question.version, self._wire.receive_bytes())
+                frame = self._wire.receive_bytes()
+                said = read_words(question.api, question.version, frame)
+                self.unasked[question.name] = _topics_in(frame) - _topics_in(body.getvalue())
             except ConnectionError:
                 said = "closed"
         if said == "closed":
@@ -286,6 +294,12 @@ class Asker:
             _wait(lambda: not is_there(self._admin, topic))
             make_topic(self._admin, self._world, topic)
         return said
+
+
+@cache
+def _topics_in(frame: bytes) -> frozenset[str]:
+    """Those that are named in it, wherever."""
+    return frozenset(found.decode() for found in _NAMED.findall(frame))
 
 
 @cache

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,18 +27,22 @@ VIEWS: Final[Mapping[tuple[str, int], Mapping[str, Any]]] = {
 }
 Cells = Mapping[str, Mapping[str, str]]
 """By principal, then by the name of the question."""
+Unasked = Mapping[str, Mapping[str, Set[str]]]
+"""Likewise: topics."""
 
 
-def ask_all(address: str, world: World, users: Sequence[str]) -> Cells:
-    """What each of them is answered to everything."""
-    found = {}
+def ask_all(address: str, world: World, users: Sequence[str]) -> tuple[Cells, Unasked]:
+    """What each of them is answered to everything, and which topics those answers name of their own accord."""
+    found: dict[str, dict[str, str]] = {}
+    unasked = {}
     with log_in(address, ADMIN) as admin:
         for user in users:
             stay(admin, world)
             asker = Asker(address, user, world, admin)
             found[user] = {question.name: asker.ask(question) for question in QUESTIONS}
+            unasked[user] = asker.unasked
             asker.close()
-    return found
+    return found, unasked
 
 
 def look(address: str) -> Sequence[str]:

@@ -14,7 +14,8 @@ EVERY = (*ROLES, MADE_ROLE)
 @pytest.fixture(scope="module")
 def told(house: House) -> Cells:
     users = [name(role) for role in EVERY for name in (with_role, with_its_rules)]
-    return ask_all(house.addresses.kafka, house.world, users)
+    cells, _ = ask_all(house.addresses.kafka, house.world, users)
+    return cells
 
 
 @pytest.mark.parametrize("role", EVERY)

@@ -23,7 +23,7 @@ from penstock.cli.failure import FAILED, USAGE, CommandError
 from penstock.cli.output import count_of, note, output_option, print_table, show, show_list
 from penstock.cli.verbs import NotPenstock, Verbs, fields_of, rule_of
 from penstock.engine.access import ANONYMOUS, Operation, Resource, Subject
-from penstock.security.rules import ANY_HOST, ANYBODY, Rule, plain_host
+from penstock.security.rules import ANYBODY, Rule, hosts_about, plain_host
 from penstock.security.ruleset import Ruleset
 
 _COLUMNS = ("principal", "effect", "operation", "kind", "pattern", "name", "host")
@@ -215,11 +215,12 @@ def _explain_here(
     rules = _fetch(server)
     found = Ruleset(1, rules).explain(Subject(principal, host), operation, resource)
     about = Words((principal, ANYBODY), resources=(resource,)).choose(rules, covering=True)
+    hosts = hosts_about(host)
     return {
         "allowed": found.allowed,
         "why": found.why,
         "rule": fields_of(found.rule) if found.rule else None,
-        "of_other_hosts": sum(plain_host(rule.host) not in (ANY_HOST, plain_host(host)) for rule in about),
+        "of_other_hosts": sum(plain_host(rule.host) not in hosts for rule in about),
     }
 
 

@@ -12,7 +12,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 STOP_DEADLINE_S = 4.5  # supervisors are promised five
 PARTITIONS_PER_S = 1000  # beyond that, each thousand partitions may take a second to leave in order
 
+_INSECURE = "*** INSECURE ***  "
 EXIT_CLEAN = 0
 EXIT_FAILED = 1
 EXIT_REFUSED = 2
@@ -98,7 +99,7 @@ def _listener_options(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--cluster", metavar="STORE", help="Join a cluster: etcd://H:P,H:P or 'embedded' (default: on its own).")
 @click.option("--cluster-secret-file", metavar="FILE", help="The secret that all brokers of the cluster share.")
 @click.option("--rack", metavar="NAME", help="The rack or zone this broker is in.")
-@click.option("--insecure", is_flag=True, help="Allow listeners beyond loopback without TLS and logins.")
+@click.option("--insecure", is_flag=True, help="Allow listeners beyond loopback without TLS and logins, etcd in plain.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error (default: info).")
 @click.option("--log-format", metavar="FORM", help="text or json (default: text).")
 @click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated.")
@@ -267,8 +268,8 @@ def _show_first_admin(broker: "Broker") -> None:
 
 def _announce(broker: "Broker", config: Config) -> None:
     words = broker.ready_words
-    if config.exposed:
-        print(_format_insecure(config), file=sys.stderr, flush=True)
+    for line in _format_insecure(config):
+        print(line, file=sys.stderr, flush=True)
     lines = [" ".join(["ready", *(f"{name}={word}" for name, word in words.items())])]
     if sys.stdout.isatty():
         lines.append(_format_welcome(words["kafka"], words.get("http"), config))
@@ -278,12 +279,14 @@ def _announce(broker: "Broker", config: Config) -> None:
         logs.get_logger("serve").warning("nobody reads standard output")
 
 
-def _format_insecure(config: Config) -> str:
-    listed = ", ".join(f"{each.name} at {each.address}" for each in config.exposed)
-    return (
-        f"*** INSECURE ***  Other machines can reach, without TLS or without a login: {listed}.\n"
-        "*** INSECURE ***  Nobody knows who reads and writes there, or on the way. How to close it: docs/security.md"
-    )
+def _format_insecure(config: Config) -> Iterator[str]:
+    if config.exposed:
+        listed = ", ".join(f"{each.name} at {each.address}" for each in config.exposed)
+        yield f"{_INSECURE}Other machines can reach, without TLS or without a login: {listed}."
+        yield f"{_INSECURE}Nobody knows who reads and writes there, or on the way. How to close it: docs/security.md"
+    if config.exposed_store is not None:
+        yield f"{_INSECURE}The metadata store is reached in plain: {config.cluster.store}."
+        yield f"{_INSECURE}Keys of passwords and rules can be read and changed on the way. What to do: docs/cluster.md"
 
 
 def _format_welcome(kafka: str, http: str | None, config: Config) -> str:

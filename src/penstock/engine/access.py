@@ -7,6 +7,7 @@ everything, by `Open`.
 Doors never ask here. They reach the engine as somebody (`acting`), and are refused there with `NotAuthorised`.
 """
 
+from collections.abc import Hashable
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
@@ -73,13 +74,24 @@ BROKERS: Final = Subject("Broker:", door="internal")
 """A broker of this cluster, on its own behalf. No rule is about it, and no client can say that it is one."""
 
 
-class NotAuthorised(PenstockError):
-    """The subject may not do that. Whether the thing exists is not said."""
+LONGEST_KEPT: Final = 256
+"""Characters of a name by which a verdict is kept; more than a topic's can have.
 
-    def __init__(self, subject: Subject, operation: Operation, resource: Resource) -> None:
+About a longer one the rules are asked each time: whoever asks chooses the names, and would fill the memory with them.
+"""
+
+
+class NotAuthorised(PenstockError):
+    """The subject may not do that. Whether the thing exists is not said.
+
+    Args:
+        words: what to call the thing, where it was not the subject that named it.
+    """
+
+    def __init__(self, subject: Subject, operation: Operation, resource: Resource, words: str = "") -> None:
         super().__init__(
             Code.NOT_AUTHORISED,
-            f"{subject.principal} may not {operation} {resource.kind} {resource.name!r}",
+            f"{subject.principal} may not {operation} {words or f'{resource.kind} {resource.name!r}'}",
             help="ask who runs the cluster for the right to do so",
         )
         self.kind = resource.kind
@@ -106,6 +118,10 @@ class Policy(Protocol):
         """Whether the subject may do it to some thing of that kind, whatever its name (KIP-679)."""
         ...
 
+    def likeness(self, subject: Subject) -> Hashable:
+        """Equal for two subjects that may do the same, as far as that is cheap to tell."""
+        ...
+
 
 class Open:
     """Everybody may do everything."""
@@ -118,6 +134,9 @@ class Open:
 
     def decide_any(self, subject: Subject, operation: Operation, kind: Kind) -> bool:
         return True
+
+    def likeness(self, subject: Subject) -> Hashable:
+        return None
 
 
 class Access:
@@ -144,11 +163,15 @@ class Access:
         if not self.decide(subject, operation, resource):
             raise self.refuse(subject, operation, resource)
 
-    def refuse(self, subject: Subject, operation: Operation, resource: Resource) -> NotAuthorised:
-        """What to tell a subject that may not; it is counted."""
+    def refuse(self, subject: Subject, operation: Operation, resource: Resource, words: str = "") -> NotAuthorised:
+        """What to tell a subject that may not; it is counted. `words`: see there."""
         counted = operation.value, resource.kind.value
         self._denials[counted] = self._denials.get(counted, 0) + 1
-        return NotAuthorised(subject, operation, resource)
+        return NotAuthorised(subject, operation, resource, words)
 
     def decide_any(self, subject: Subject, operation: Operation, kind: Kind) -> bool:
         return subject is BROKERS or self.policy.decide_any(subject, operation, kind)
+
+    def likeness(self, subject: Subject) -> Hashable:
+        """Equal for two subjects that may do the same, under the same rules."""
+        return self.policy.revision, BROKERS if subject is BROKERS else self.policy.likeness(subject)

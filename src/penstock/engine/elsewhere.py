@@ -171,7 +171,8 @@ class Elsewhere:
 
     def _led(self, wanted: WantedRecords | WantedEnds) -> Partition:
         partition = self._topics.partition_by_id(wanted.topic_id, wanted.partition_index)
-        self._access.check(wanted.subject, Operation.READ, Resource(Kind.TOPIC, partition.topic))
+        takes = Operation.READ if isinstance(wanted, WantedRecords) else Operation.DESCRIBE  # as where it is led
+        self._access.check(wanted.subject, takes, Resource(Kind.TOPIC, partition.topic))
         partition.check_epoch(-1)
         if partition.leader_epoch < wanted.least_epoch:
             raise PenstockError(

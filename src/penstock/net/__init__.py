@@ -7,6 +7,7 @@ tcp.py         listeners and streams on the event loop
 transport.py   how bytes and file ranges leave: sendfile on a duplicate of the descriptor, or enciphered piece by piece
 tls.py         contexts from PEM files that stay as they are
 certificates.py   what a listener shows and whom it trusts, from PEM files that may change while it runs
+revocation.py     lists of revoked certificates: what they name, and until when
 tls_listener.py   accepts connections under TLS, and looks after the certificates of who is connected
 tls_endpoints.py  listening and connecting under TLS, for tcp.py
 tls_stream.py  the handshake, then what comes, deciphered

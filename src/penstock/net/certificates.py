@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, Final
 
 from penstock import obstacles
 from penstock.errors import StartupError, WrongSettings
+from penstock.net.revocation import PlainName, Revoked, load_revoked, plain_name
 from penstock.net.tls import harden, read_pem, reason_of
 from penstock.observe.logs import get_logger
 from penstock.ports.clock import Clock
+from penstock.private_files import is_private, tell_way_out
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -94,13 +96,15 @@ class Loaded:
 
     Attributes:
         ends_ms: when what is in each file ends, in wall time: of a chain, the first certificate to do so.
-        revoked: issuer (DER) and serial number.
+        revoked: by issuer and serial number.
+        lists_end_ms: when what is in each file of revoked certificates is to be replaced.
     """
 
     server_context: ssl.SSLContext
     client_context: ssl.SSLContext
     ends_ms: Mapping[str, int]
-    revoked: frozenset[tuple[bytes, int]]
+    revoked: frozenset[tuple[PlainName, int]]
+    lists_end_ms: Mapping[str, int]
 
 
 class Certificates:
@@ -113,6 +117,7 @@ class Certificates:
         self._loaded = load(settings, clock.now_ms())
         self._watching: list[Callable[[], None]] = []
         self._reloading = asyncio.Lock()
+        self._tell_ends()
 
     @property
     def server_context(self) -> ssl.SSLContext:
@@ -126,6 +131,11 @@ class Certificates:
     def ends_ms(self) -> Mapping[str, int]:
         """When what is in each file ends, by path."""
         return self._loaded.ends_ms
+
+    @property
+    def lists_end_ms(self) -> Mapping[str, int]:
+        """When what is in each file of revoked certificates is to be replaced, by path."""
+        return self._loaded.lists_end_ms
 
     def refuse(self, certificate: bytes) -> str | None:
         try:
@@ -178,6 +188,10 @@ class Certificates:
             if end_ms < now_ms:
                 told = f"this certificate has ended at {_tell_time(end_ms)}, and others refuse it: renew it"
                 log_.limited(path, per_second=_ENDED_PER_S).error(told, file=path)
+        for path, end_ms in self.lists_end_ms.items():
+            if end_ms < now_ms:
+                told = f"this list of revoked certificates was to be replaced at {_tell_time(end_ms)}: fetch a new one"
+                log_.limited(path, per_second=_ENDED_PER_S).warning(told, file=path)
 
     async def keep_looking(self) -> None:
         """Look every few seconds, until cancelled."""
@@ -198,12 +212,16 @@ def load(settings: TlsSettings, now_ms: int) -> Loaded:
     if settings.authority is not None:
         authorities = _parse(settings.authority, "certificate authority")
         ends_ms[settings.authority] = min(map(_ends_ms, authorities))
-    revoked = _load_revoked(settings.revoked, authorities, now_ms) if settings.revoked is not None else frozenset()
+    revoked, lists_end_ms = Revoked(), {}
+    if settings.revoked is not None:
+        revoked = load_revoked(settings.revoked, authorities)
+        if revoked.next_update is not None:
+            lists_end_ms[settings.revoked] = _ms(revoked.next_update)
     server_context = _server_context(settings.shown, settings)
     if settings.by_name:
         others = {name.lower(): _server_context(pair, settings) for name, pair in settings.by_name.items()}
         server_context.sni_callback = _chooser(others)
-    return Loaded(server_context, _client_context(settings), ends_ms, revoked)
+    return Loaded(server_context, _client_context(settings), ends_ms, revoked.numbers, lists_end_ms)
 
 
 def _server_context(pair: KeyPair, settings: TlsSettings) -> ssl.SSLContext:
@@ -283,15 +301,15 @@ def _check_pair(pair: KeyPair, now_ms: int) -> int:
 
 
 def check_private(path: str, what: str) -> None:
-    """A file of ours that nobody else may read; one that root gave us may be our group's, as in Kubernetes."""
+    """Raises `WrongSettings` for a file that others may read, `StartupError` for one that is not there."""
     try:
         found = os.stat(path)
     except OSError as error:
         raise obstacles.refusal(f"cannot read the {what} {obstacles.tell_path(error, 'file')}", error) from None
-    allowed = 0o600 if found.st_uid == os.geteuid() else 0o640
-    mode = stat.S_IMODE(found.st_mode)
-    if mode & 0o077 & ~allowed:
-        raise WrongSettings(f"the {what} {path} has mode {mode:04o}, so others may read it: 'chmod 600 {path}'")
+    if not is_private(found):
+        mode = stat.S_IMODE(found.st_mode)
+        told = f"has mode {mode:04o}, so others may read it: '{tell_way_out(path, found)}'"
+        raise WrongSettings(f"the {what} {path} {told}")
 
 
 def _read_password(path: str | None) -> str:
@@ -313,34 +331,8 @@ def _parse(path: str, what: str) -> "list[Certificate]":
         raise WrongSettings(f"the {what} {path} cannot be used: {error}") from None
 
 
-def _load_revoked(path: str, authorities: "list[Certificate]", now_ms: int) -> frozenset[tuple[bytes, int]]:
-    """What the lists in a file say; each has to be of an authority that we trust."""
-    from cryptography import x509
-
-    text = read_pem(path, "list of revoked certificates", "X509 CRL")
-    revoked: set[tuple[bytes, int]] = set()
-    end = b"-----END X509 CRL-----"
-    for block in text.split(end)[:-1]:
-        try:
-            found = x509.load_pem_x509_crl(block[block.index(b"-----BEGIN") :] + end + b"\n")
-            is_ours = any(
-                each.subject == found.issuer and found.is_signature_valid(each.public_key())  # type: ignore[arg-type]
-                for each in authorities
-            )
-        except (ValueError, TypeError) as error:
-            raise WrongSettings(f"the list of revoked certificates {path} cannot be used: {error}") from None
-        if not is_ours:
-            told = "is not signed by the certificate authority"
-            raise WrongSettings(f"the list of revoked certificates {path} {told}: {found.issuer.rfc4514_string()}")
-        if found.next_update_utc is not None and _ms(found.next_update_utc) < now_ms:
-            log_.warning("a list of revoked certificates is old", file=path, next_update=str(found.next_update_utc))
-        issuer = found.issuer.public_bytes()
-        revoked.update((issuer, each.serial_number) for each in found)
-    return frozenset(revoked)
-
-
 @lru_cache(maxsize=_KNOWN)
-def _facts(certificate: bytes) -> tuple[bytes, int, int, int]:
+def _facts(certificate: bytes) -> tuple[PlainName, int, int, int]:
     """Issuer, serial number, when it begins and when it ends. Raises `ValueError`."""
     from cryptography import x509
 
@@ -348,7 +340,7 @@ def _facts(certificate: bytes) -> tuple[bytes, int, int, int]:
         parsed = x509.load_der_x509_certificate(certificate)
     except x509.InvalidVersion as error:  # which is no ValueError
         raise ValueError(str(error)) from None
-    return parsed.issuer.public_bytes(), parsed.serial_number, _begins_ms(parsed), _ends_ms(parsed)
+    return plain_name(parsed.issuer), parsed.serial_number, _begins_ms(parsed), _ends_ms(parsed)
 
 
 def _begins_ms(certificate: "Certificate") -> int:

@@ -49,6 +49,7 @@ class Connection:
         "_held_bytes",
         "_is_telling",
         "_limits",
+        "_most_in_flight",
         "_most_unsent",
         "_noted_bytes",
         "_paused",
@@ -63,6 +64,7 @@ class Connection:
         "_written_bytes",
         "active_at",
         "frame_since",
+        "is_stranger",
     )
 
     def __init__(self, connections: "Connections") -> None:
@@ -74,6 +76,7 @@ class Connection:
         self._answers: deque[Answer] = deque()
         self._paused = False
         self._busy = False
+        self._most_in_flight = self._limits.in_flight
         self._most_unsent = self._limits.unsent_bytes
         self._resume_bytes = self._limits.unsent_bytes  # unsent, with which a pause may end
         self._wants_room = 0
@@ -91,6 +94,7 @@ class Connection:
         self._is_telling = False
         self.active_at = 0.0
         self.frame_since = -1.0
+        self.is_stranger = False  # has not said yet who it is, and has to
 
     @property
     def peer(self) -> str:
@@ -129,12 +133,15 @@ class Connection:
         everything, and may have to wait or to go.
         """
         limits, strangers = self._limits, self._connections.strangers
+        self.is_stranger = largest is not None
         if largest is None:
             self._buffer.limit(limits.frame_bytes)
+            self._most_in_flight = limits.in_flight
             self._most_unsent = self._resume_bytes = limits.unsent_bytes
             strangers.leave(self, self._clock.monotonic())
             return
         self._buffer.limit(largest)
+        self._most_in_flight = min(limits.stranger_in_flight, limits.in_flight)
         self._most_unsent = self._resume_bytes = min(limits.stranger_unsent_bytes, limits.unsent_bytes)
         turn = strangers.come(self, host_of(self.peer), self._clock.monotonic())
         if turn is Turn.NEVER:
@@ -196,7 +203,7 @@ class Connection:
                 answer = Answer(self)
                 self._answers.append(answer)
                 session.handle(frame, answer)
-                if self._busy or len(self._answers) >= self._limits.in_flight:
+                if self._busy or len(self._answers) >= self._most_in_flight:
                     self._pause()
                 elif not self._buffer.is_empty and self._clock.monotonic() - self.active_at > _LONGEST_TURN_S:
                     self._pause()
@@ -207,6 +214,8 @@ class Connection:
             self.refuse(error)
         if self._buffer.is_empty:
             self.frame_since = -1.0
+            if self.is_stranger:
+                self._buffer.shrink()
         elif self.frame_since < 0:
             self.frame_since = self.active_at
 
@@ -374,7 +383,7 @@ class Connection:
             return
         if transport.unsent > self._resume_bytes or self._held_bytes > self._most_unsent:
             return
-        if len(self._answers) > self._limits.in_flight // 2:
+        if len(self._answers) > self._most_in_flight // 2:
             return
         self._paused = False
         self._resume_bytes = self._most_unsent
@@ -443,6 +452,10 @@ class Connection:
     def owes(self) -> bool:
         """Whether the peer has asked for something that is not answered yet."""
         return bool(self._answers)
+
+    def owes_only(self, answer: Answer) -> bool:
+        """Whether nothing else that the peer has asked for is unanswered."""
+        return len(self._answers) == 1 and self._answers[0] is answer
 
     @property
     def is_done(self) -> bool:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from penstock.hosts import network_of
 from penstock.net.strangers import host_of, is_remote
 from penstock.net.tls_stream import TlsStream
 
@@ -77,7 +78,7 @@ class Handshakes:
         self._silent.pop(stream, None)
         host = host_of(stream.peer)
         if is_remote(host):
-            self._hosts[stream] = host
+            self._hosts[stream] = network_of(host)
         if self._may_begin(stream):
             self._place(stream)
             return True

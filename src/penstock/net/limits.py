@@ -31,4 +31,6 @@ class Limits:
     """Peers that have not said yet who they are, on listeners that ask."""
     strangers_of_host: int = 10
     """The same of one host that is not this one; the others wait."""
-    stranger_unsent_bytes: int = 64 * 1024
+    stranger_unsent_bytes: int = 16 * 1024
+    stranger_in_flight: int = 2
+    """As `in_flight`. What proves who somebody is, is said one by one."""

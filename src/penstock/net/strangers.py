@@ -3,15 +3,17 @@
     come ──► has a place ──► known, or gone
        └──► waits for one of its host's places ──┘
 
+A host is an IPv4 address, or an IPv6 network of 64 bits, as a machine has all addresses of one.
 A peer that waits is not read from. One that has a place while others of its host wait has to be quick. On this machine
 a host may have any number. When there are too many in all, the oldest that has said nothing makes room for who comes,
 or else one that had time enough; if there is neither, who comes is turned away.
 """
 
 from enum import Enum
-from ipaddress import ip_address
 from itertools import islice
 from typing import Final, Protocol
+
+from penstock.hosts import network_of, parse_host
 
 _LOOKED_AT: Final = 32
 """Of the oldest, when one has to make room."""
@@ -61,7 +63,7 @@ class Strangers:
         self._here[stranger] = now
         if not is_remote(host):
             return Turn.NOW
-        self._hosts[stranger] = host
+        host = self._hosts[stranger] = network_of(host)
         placed = self._placed.setdefault(host, {})
         if len(placed) < self._of_host:
             placed[stranger] = now
@@ -115,7 +117,5 @@ def host_of(peer: str) -> str:
 
 def is_remote(host: str) -> bool:
     """Whether it is the address of another machine."""
-    try:
-        return not ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = parse_host(host)
+    return address is not None and not address.is_loopback

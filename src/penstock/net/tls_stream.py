@@ -2,7 +2,8 @@
 
 Before the peer's first byte there is nothing but the socket. The receiver is made when the handshake is over; what is
 received then goes through one buffer that all connections share, record by record into the receiver's own. While the
-receiver wants nothing, what was received already waits here: 64 KiB at most.
+receiver wants nothing, what was received already waits here: what came at once, which is little of a peer that has not
+said who it is.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ from penstock.ports.network import Receiver, Transport
 log_ = get_logger("net")
 
 LANDING_BYTES: Final = 128 * 1024
+_OF_STRANGER_BYTES: Final = 4 * 1024
+"""Received at once of a peer that is not known."""
 _AWAITED_BYTES: Final = 64 * 1024 if sys.platform == "linux" else 1
 """Of a large frame, before the loop is woken: else it is for every record or two, as soon as the peer has sent them."""
 _UNREAD_BYTES: Final = 64 * 1024
@@ -60,7 +63,10 @@ class ToldReceiver(Receiver, Protocol):
 
 
 class FramesReceiver(Receiver, Protocol):
-    """One that may know how much is to come."""
+    """One that may know how much is to come, and of whom."""
+
+    is_stranger: bool
+    """Whether it has not said yet who it is."""
 
     @property
     def missing(self) -> int:
@@ -127,6 +133,8 @@ class TlsStream(asyncio.BufferedProtocol):
             self._shake_hands(self.cipher)
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self._receiver is None or getattr(self._receiver, "is_stranger", False):  # see FramesReceiver
+            return self._landing[:_OF_STRANGER_BYTES]
         return self._landing
 
     def buffer_updated(self, nbytes: int) -> None:

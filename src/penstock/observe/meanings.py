@@ -261,7 +261,8 @@ SECURITY_GAUGES: tuple[Meaning, ...] = (
     Meaning(
         "insecure",
         "insecure",
-        "1 when a listener reaches beyond this machine without TLS and logins, as --insecure allows.",
+        "1 when a listener reaches beyond this machine without TLS and logins, or the metadata store of a closed "
+        "cluster is reached in plain, as --insecure allows.",
     ),
     Meaning(
         "security_mode",
@@ -309,6 +310,13 @@ BROKER_GAUGES: tuple[Meaning, ...] = (
         "certificate_left_s",
         "tls_certificate_left_seconds",
         "Time until what is in a file of certificates in use ends; below zero when it has ended.",
+        "file",
+    ),
+    Meaning(
+        "revocation_list_left_s",
+        "tls_revocation_list_left_seconds",
+        "Time until a list of revoked certificates (CRL) in use is to be replaced, by what it says itself; below zero "
+        "when it is older.",
         "file",
     ),
     *SECURITY_GAUGES,

@@ -8,10 +8,11 @@ Nothing is forgotten to make room for something else, or whoever invents names w
 Names for which there is no room count as one, and wait together with all such names from their address.
 """
 
-import ipaddress
 import math
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from penstock.hosts import network_of
 
 FREE_FAILURES: Final = 3
 FIRST_PAUSE_S: Final = 1.0
@@ -23,8 +24,6 @@ MAX_NAMES: Final = 1000
 MAX_PLACES: Final = 10_000
 """Who comes from more addresses has the first failures of each for nothing, whatever is remembered."""
 _LONGEST_NAME: Final = 255
-_IPV6_NETWORK_BITS: Final = 64
-"""Who has one address of it has all of them."""
 
 
 class _Failures(NamedTuple):
@@ -65,7 +64,7 @@ class Backoff:
 
     def wait_s(self, host: str, user: str, now_s: float) -> float:
         """How long an attempt is still too early; 0: it may be looked at."""
-        place = self._places.get(_network(host))
+        place = self._places.get(network_of(host))
         if place is None:
             return 0.0
         failures = place.names.get(user[:_LONGEST_NAME], place.others)
@@ -73,7 +72,7 @@ class Backoff:
 
     def failed(self, host: str, user: str, now_s: float) -> None:
         """An attempt was looked at and failed. One that came too early does not count: it cannot have been right."""
-        network, name = _network(host), user[:_LONGEST_NAME]
+        network, name = network_of(host), user[:_LONGEST_NAME]
         place = self._places.pop(network, None) or _Place()
         self._forget(place, now_s)
         while self._places and (len(self._places) >= self._max_places or self._is_over(now_s)):
@@ -89,7 +88,7 @@ class Backoff:
             place.others = place.others.and_one(now_s)
 
     def succeeded(self, host: str, user: str) -> None:
-        place = self._places.get(_network(host))
+        place = self._places.get(network_of(host))
         if place is not None and place.names.pop(user[:_LONGEST_NAME], None) is not None:
             self._kept -= 1
 
@@ -111,15 +110,3 @@ class Backoff:
 def _pause_s(failures: int) -> float:
     over = failures - FREE_FAILURES
     return 0.0 if over < 0 else min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(over, 10))
-
-
-def _network(host: str) -> str:
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.IPv6Address(int(address) >> _IPV6_NETWORK_BITS << _IPV6_NETWORK_BITS))
-    return host

@@ -6,15 +6,17 @@ administrator meanwhile would be one afterwards.
 """
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from penstock.engine.access import ANONYMOUS, Kind, Open, Operation, Policy, Resource, Subject
-from penstock.security.rules import SUPPORTED, plain_host
+from penstock.security.rules import MAX_NAME_CHARS, SUPPORTED, plain_host
 from penstock.security.ruleset import Ruleset
 
 MAX_LISTED: Final = 1000
+_SHOWN_CHARS: Final = MAX_NAME_CHARS + 1
+"""Of a name: more than a rule can have, which tells that it is cut. Whoever asks chooses it, and it is kept."""
 ANY_THING: Final = "(any)"
 """Stands for the name of a thing where any would have done (KIP-679)."""
 
@@ -54,7 +56,8 @@ class Refusals:
 
     def note(self, subject: Subject, operation: Operation, resource: Resource) -> None:
         self.total += 1
-        refusal = Refusal(subject.principal, operation, resource)
+        shown = resource._replace(name=resource.name[:_SHOWN_CHARS])
+        refusal = Refusal(subject.principal, operation, shown)
         count = self._counts.get(refusal, 0)
         if count or len(self._counts) < self._limit:
             self._counts[refusal] = count + 1
@@ -86,6 +89,10 @@ class Watch:
         if not self.rules.decide_any(subject, operation, kind):
             self._refusals.note(subject, operation, Resource(kind, ANY_THING))
         return True
+
+    def likeness(self, subject: Subject) -> Hashable:
+        """Each is noted for itself."""
+        return subject.principal, self.rules.likeness(subject)
 
 
 def make_policy(mode: Mode, rules: Ruleset, refusals: Refusals) -> Policy:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from penstock.hosts import network_of
 from penstock.ports.clock import Clock
 from penstock.ports.randomness import Randomness
 from penstock.security.refusal import NotAuthenticated
@@ -64,16 +65,17 @@ class Passwords:
         revision, until_s = self._remembered.get(mark, (-1, 0.0))
         if revision == credential_revision and self._clock.monotonic() < until_s:
             return True
-        if self._waiting.total() >= MAX_WAITING or self._waiting[host] >= MAX_WAITING_OF_ONE:
+        place = network_of(host)
+        if self._waiting.total() >= MAX_WAITING or self._waiting[place] >= MAX_WAITING_OF_ONE:
             raise NotAuthenticated("too many passwords wait to be checked")
-        self._waiting[host] += 1
+        self._waiting[place] += 1
         try:
             async with self._slots:
                 made = await self._in_thread(derive, mechanism, said, keys.salt, keys.iterations)
         finally:
-            self._waiting[host] -= 1
-            if not self._waiting[host]:
-                del self._waiting[host]
+            self._waiting[place] -= 1
+            if not self._waiting[place]:
+                del self._waiting[place]
         if not hmac.compare_digest(made.stored_key, keys.stored_key):
             return False
         self._remember(mark, credential_revision)

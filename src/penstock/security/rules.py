@@ -6,13 +6,13 @@ never patterns. Denial beats all, what is not allowed is refused. To allow an op
 """
 
 import hashlib
-import ipaddress
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from penstock.engine.access import THE_CLUSTER, Kind, Operation
 from penstock.errors import Code, PenstockError
+from penstock.hosts import parse_host
 
 ANY_NAME: Final = "*"
 """As a literal name: all of them. As a prefix: those that begin with an asterisk."""
@@ -148,13 +148,18 @@ def plain_host(host: str) -> str:
     """An address as it is compared: the shortest form, and IPv4 for what is IPv4 within IPv6."""
     if host == ANY_HOST:
         return host
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    return str(address)
+    address = parse_host(host)
+    return host if address is None else str(address)
+
+
+def hosts_about(host: str) -> tuple[str, ...]:
+    """The hosts, as they are compared, of rules that are about who comes from this one.
+
+    A link-local address comes with the interface it was heard on (`fe80::1%eth0`). A rule that names none is about all
+    of them; one that does is about that one alone, as other machines may have the same address elsewhere.
+    """
+    plain = plain_host(host)
+    return tuple(dict.fromkeys((plain, plain.partition("%")[0], ANY_HOST)))
 
 
 class Match(StrEnum):

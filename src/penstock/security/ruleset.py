@@ -5,13 +5,12 @@ looks into dictionaries, and Kafka's authorized_operations cost nothing more. No
 what is kept, which goes with the revision.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from penstock.engine.access import Kind, Operation, Resource, Subject
+from penstock.engine.access import LONGEST_KEPT, Kind, Operation, Resource, Subject
 from penstock.security.methods import SuperUsers
 from penstock.security.rules import (
-    ANY_HOST,
     ANY_NAME,
     ANYBODY,
     BITS,
@@ -21,6 +20,7 @@ from penstock.security.rules import (
     Pattern,
     Rule,
     allowed_bits,
+    hosts_about,
     plain_host,
 )
 
@@ -84,7 +84,8 @@ class Ruleset:
         found = reader.rights.get(resource)
         if found is None:
             found = reader.find(resource)
-            self._keep(reader, resource, found)
+            if len(resource.name) <= LONGEST_KEPT:
+                self._keep(reader, resource, found)
         return found
 
     def decide_any(self, subject: Subject, operation: Operation, kind: Kind) -> bool:
@@ -93,6 +94,9 @@ class Ruleset:
         if found is None:
             found = reader.some[operation, kind] = reader.find_any(operation, kind)
         return found
+
+    def likeness(self, subject: Subject) -> Hashable:
+        return self._reader(subject).likeness
 
     def explain(self, subject: Subject, operation: Operation, resource: Resource) -> Explanation:
         """The verdict of `decide`, and where it comes from. Reads every rule."""
@@ -104,7 +108,7 @@ class Ruleset:
             return found
         if subject.key not in self._scopes:
             return Explanation(False, None, "the API key is gone")
-        narrowed = _explain(scope, _hosts(subject), operation, resource)
+        narrowed = _explain(scope, hosts_about(subject.host), operation, resource)
         return found if narrowed.allowed else narrowed._replace(why=f"{narrowed.why}, of those of the API key")
 
     def _explain_user(self, subject: Subject, operation: Operation, resource: Resource) -> Explanation:
@@ -112,7 +116,7 @@ class Ruleset:
             return Explanation(True, None, "a super user")
         principals = set(self._principals(subject))
         rules = [rule for rule in self.rules if rule.principal in principals]
-        return _explain(rules, _hosts(subject), operation, resource)
+        return _explain(rules, hosts_about(subject.host), operation, resource)
 
     def _principals(self, subject: Subject) -> list[str]:
         return [subject.principal, ANYBODY, *self._members.get(subject.principal, ())]
@@ -122,7 +126,7 @@ class Ruleset:
         if reader is None:
             if len(self._readers) >= SUBJECTS_KEPT:
                 self._forget()
-            hosts = _hosts(subject)
+            hosts = hosts_about(subject.host)
             books = None
             if not self._supers.has(subject):
                 books = _chosen(self._books, self._principals(subject), hosts)
@@ -236,11 +240,13 @@ class _Reader:
         scope: what its API key narrows that to; None: to nothing.
     """
 
-    __slots__ = ("_books", "_scope", "rights", "some")
+    __slots__ = ("_books", "_scope", "likeness", "rights", "some")
 
     def __init__(self, books: Sequence[_Book] | None, scope: Sequence[_Book] | None) -> None:
         self._books = books
         self._scope = scope
+        self.likeness: Hashable = _identity(books), _identity(scope)
+        """Equal for two about whom the same rules are."""
         self.rights: dict[Resource, int] = {}
         self.some: dict[tuple[Operation, Kind], bool] = {}
 
@@ -277,8 +283,8 @@ def _chosen(books: Mapping[tuple[str, str], _Book], principals: Iterable[str], h
     return [book for book in found if book is not None]
 
 
-def _hosts(subject: Subject) -> tuple[str, str]:
-    return plain_host(subject.host), ANY_HOST
+def _identity(books: Sequence[_Book] | None) -> tuple[int, ...] | None:
+    return None if books is None else tuple(map(id, books))
 
 
 def _mark(cells: dict[K, tuple[int, int]], key: K, effect: Effect, bit: int) -> None:

@@ -94,13 +94,19 @@ class ClientFirst:
     is_token: bool
     """It means a delegation token (KIP-48)."""
 
+    @property
+    def account(self) -> str:
+        """Whose keys are meant. No user has the name of a token's, or a token's salt would tell whether its name is
+        a user's."""
+        return f"token\0{self.user}" if self.is_token else self.user
+
 
 class ScramExchange:
     """One exchange.
 
     Args:
         find: the keys of a user; None: there is none of the name.
-        decoy: keys for a name without any; see `decoys`.
+        decoy: keys for an account without any; see `decoys`.
     """
 
     def __init__(
@@ -145,7 +151,7 @@ class ScramExchange:
 
     def _first(self, said: str) -> str:
         client_first = self._client_first = parse_client_first(said)
-        decoy = self._decoy(client_first.user)  # made in any case: the same work
+        decoy = self._decoy(client_first.account)  # made in any case: the same work
         found = self._find(client_first)
         self._is_known = found is not None
         keys = self._keys = found or decoy

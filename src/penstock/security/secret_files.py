@@ -1,6 +1,4 @@
-"""Files with a secret in them, which nobody but their owner may read: the first admin's, and a sealing key.
-
-A file that root gave us may be our group's to read, too: Kubernetes mounts secrets so, and /etc on a machine has them.
+"""Files with a secret in them, which nobody else may read (`private_files`): the first admin's, and a sealing key.
 
     penstock-key 1 {64 hexadecimal digits} {CRC-32 of what stands before it, 8 digits}
 
@@ -17,11 +15,11 @@ from typing import Final
 
 from penstock.errors import StartupError, WrongSettings
 from penstock.ports.randomness import Randomness
+from penstock.private_files import is_private, tell_way_out
 from penstock.security.sealing import KEY_BYTES
 from penstock.security.secret import Secret
 
 MAX_FILE_BYTES: Final = 4096
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _KEY_FILE: Final = re.compile(rb"(penstock-key 1 ([0-9a-f]{64})) ([0-9a-f]{8})\n")
 
 
@@ -63,34 +61,16 @@ def _read(path: str) -> bytes:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise WrongSettings(f"{path}: is not a file")
-        if not _is_private(found):
+        if not is_private(found):
             raise WrongSettings(
                 f"{path}: others than its owner may read or write it (mode {stat.S_IMODE(found.st_mode):04o}); "
-                f"run: chmod 600 {path}{_tell_group(found)}"
+                f"run: {tell_way_out(path, found)}"
             )
         if found.st_size > MAX_FILE_BYTES:
             raise WrongSettings(f"{path}: {found.st_size} bytes are too many for a secret")
         return os.read(descriptor, MAX_FILE_BYTES)
     finally:
         os.close(descriptor)
-
-
-def _is_private(found: os.stat_result) -> bool:
-    """Whether nobody reads it but its owner; or root owns it, we are not root, and it is our group's, or root's."""
-    others = found.st_mode & _OTHERS
-    if not others:
-        return True
-    if others != stat.S_IRGRP or found.st_uid != 0 or os.geteuid() == 0:
-        return False
-    # Root's own group may have no other members, and where an access list lets us in (systemd's credentials), its mask
-    # is shown in the place of the group's rights.
-    return found.st_gid in {0, os.getegid(), *os.getgroups()}
-
-
-def _tell_group(found: os.stat_result) -> str:
-    if found.st_uid != 0 or os.geteuid() == 0:
-        return ""
-    return ", or as it is root's: chmod 640, with the group of who runs this"
 
 
 def _parse(path: str, said: bytes) -> Secret:

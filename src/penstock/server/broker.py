@@ -32,7 +32,13 @@ from penstock.server.doors.door import House
 from penstock.server.doors.opening import Doors
 from penstock.server.doors.table import Stage
 from penstock.server.front_page import Whereabouts
-from penstock.server.health import Health, certificate_troubles, coordinator_troubles, partition_troubles
+from penstock.server.health import (
+    Health,
+    certificate_troubles,
+    coordinator_troubles,
+    partition_troubles,
+    revocation_troubles,
+)
 from penstock.server.survey import Survey
 from penstock.server.system_clock import SystemClock
 from penstock.storage.compaction.process import CompactionProcess
@@ -403,13 +409,20 @@ class Broker:
         }
 
     def _certificate_gauges(self) -> dict[str, Mapping[str, float]]:
-        ends_ms, now_ms = self._house.certificates_end_ms(), self._clock.now_ms()
-        left = {path: (end_ms - now_ms) / 1000 for path, end_ms in ends_ms.items()}
-        return {"certificate_left_s": left} if left else {}
+        now_ms = self._clock.now_ms()
+        ends_ms = {
+            "certificate_left_s": self._house.certificates_end_ms(),
+            "revocation_list_left_s": self._house.revocation_lists_end_ms(),
+        }
+        return {
+            gauge: {path: (end_ms - now_ms) / 1000 for path, end_ms in ends.items()}
+            for gauge, ends in ends_ms.items()
+            if ends
+        }
 
     @property
     def _insecure(self) -> int:
-        return int(bool(self._config.exposed))
+        return int(bool(self._config.exposed) or self._config.exposed_store is not None)
 
     def _warn_if_insecure(self) -> None:
         """Said at the start, and again every hour."""
@@ -418,6 +431,13 @@ class Broker:
                 "INSECURE: these listeners reach beyond this machine without TLS and logins, as --insecure allows; "
                 "give them tls and auth",
                 listeners=" ".join(map(str, self._config.exposed)),
+            )
+        if self._config.exposed_store is not None:
+            self._log.warning(
+                "INSECURE: the metadata store is reached in plain beyond this machine, as --insecure allows: keys of "
+                "passwords and rules can be read and changed on the way; give it TLS",
+                store=self._config.cluster.store,
+                host=self._config.exposed_store,
             )
 
     async def _keep_warning(self) -> None:
@@ -451,8 +471,14 @@ class Broker:
         guard = self._house.guard
         if guard is not None and guard.loader.problem:
             refusals = [*refusals, f"users and rules are not the newest: {guard.loader.problem}"]
-        endings = certificate_troubles(self._house.certificates_end_ms(), self._clock.now_ms())
-        return [*partition_troubles(self._engine), *coordinator_troubles(self._engine), *refusals, *endings]
+        now_ms = self._clock.now_ms()
+        return [
+            *partition_troubles(self._engine),
+            *coordinator_troubles(self._engine),
+            *refusals,
+            *certificate_troubles(self._house.certificates_end_ms(), now_ms),
+            *revocation_troubles(self._house.revocation_lists_end_ms(), now_ms),
+        ]
 
     def _summary(self) -> dict[str, object]:
         offline = []

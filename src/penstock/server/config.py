@@ -5,6 +5,7 @@ rest of the start takes.
 """
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -197,6 +198,19 @@ class Cluster:
     accept_older_store: bool = False
     accept_new_secret: bool = False
 
+    @property
+    def store_in_plain(self) -> str | None:
+        """A host beyond this one by which the metadata store is reached without TLS, if there is one."""
+        if self.etcd_ca is not None or self.etcd_cert is not None or self.store.startswith("etcds://"):
+            return None
+        if self.store == EMBEDDED_STORE:
+            hosts = [member.partition("@")[2].rsplit(":", 2)[0] for member in self.members]
+        else:
+            places = self.store.partition("://")[2].partition("/")[0]
+            hosts = [re.sub(r":[0-9]+$", "", place) for place in places.split(",") if place]
+        hosts = [host.removeprefix("[").removesuffix("]") for host in hosts]
+        return next((host for host in hosts if not Address(host, 0).is_loopback), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Security:
@@ -286,6 +300,11 @@ class Config:
     def exposed(self) -> tuple[Listener, ...]:
         """Listeners that other machines can reach, and that lack TLS or a login: `insecure` has to allow them."""
         return tuple(each for each in self._reachable if not (each.is_guarded or (each.tls is not None and each.auth)))
+
+    @property
+    def exposed_store(self) -> str | None:
+        """A host by which the metadata store is reached in plain, although users and rules are kept there: likewise."""
+        return self.cluster.store_in_plain if self.security_mode == "closed" else None
 
     @property
     def _reachable(self) -> list[Listener]:

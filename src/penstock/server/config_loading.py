@@ -324,7 +324,7 @@ def _check_cluster(config: Config) -> Config:
             raise ConfigError(f"cluster.{given[0]} needs {' and '.join(f'cluster.{name}' for name in names)} too")
     if cluster.tls_crl is not None and cluster.tls_ca is None:
         raise ConfigError("cluster.tls_crl needs cluster.tls_ca too, which signs the list")
-    if config.security_mode == "closed" and not config.insecure and (far := _store_in_plain(cluster)) is not None:
+    if not config.insecure and (far := config.exposed_store) is not None:
         way_out = "give them TLS (cluster.etcd_ca, etcd_cert, etcd_key)"
         if cluster.store != EMBEDDED_STORE:
             way_out = "use etcds:// with cluster.etcd_ca"
@@ -334,19 +334,6 @@ def _check_cluster(config: Config) -> Config:
             f"(--insecure, {ENV_PREFIX}INSECURE=true or insecure: true)"
         )
     return config
-
-
-def _store_in_plain(cluster: Cluster) -> str | None:
-    """A host beyond this one by which the metadata store is reached without TLS, if there is one."""
-    if cluster.etcd_ca is not None or cluster.etcd_cert is not None or cluster.store.startswith("etcds://"):
-        return None
-    if cluster.store == EMBEDDED_STORE:
-        hosts = [member.partition("@")[2].rsplit(":", 2)[0] for member in cluster.members]
-    else:
-        places = cluster.store.partition("://")[2].partition("/")[0]
-        hosts = [re.sub(r":[0-9]+$", "", place) for place in places.split(",") if place]
-    hosts = [host.removeprefix("[").removesuffix("]") for host in hosts]
-    return next((host for host in hosts if not Address(host, 0).is_loopback), None)
 
 
 def _read_env(env: Mapping[str, str]) -> tuple[dict[str, Given], tuple[str, ...]]:

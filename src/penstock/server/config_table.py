@@ -112,7 +112,12 @@ def _short_forms(kind: Kind) -> list[Setting]:
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("data_dir", _parse_path, "a directory path", "where logs and metadata are kept"),
-    Setting("insecure", _parse_bool, "true or false", "allow listeners beyond loopback without TLS and authentication"),
+    Setting(
+        "insecure",
+        _parse_bool,
+        "true or false",
+        "allow listeners beyond loopback without TLS and authentication, and a metadata store in plain",
+    ),
     Setting("node.id", _whole(0, 2**31 - 1), "a whole number from 0 to 2147483647", "this broker's id"),
     Setting(LISTENERS_KEY, parse_listeners, EXPECTED, "listeners beside those below, or in their place"),
     *(setting for kind in KINDS.values() for setting in _short_forms(kind)),

@@ -56,8 +56,23 @@ def certificate_troubles(ends_ms: Mapping[str, int], now_ms: int) -> Iterator[st
         if end_ms - now_ms > CERTIFICATE_LEFT_MS:
             continue
         verb = "has ended" if end_ms <= now_ms else "ends"
-        end = datetime.fromtimestamp(end_ms / 1000, UTC)
-        yield f"certificate {path} {verb} at {end:%Y-%m-%d %H:%M} UTC: renew it"
+        yield f"certificate {path} {verb} at {_tell_time(end_ms)}: renew it"
+
+
+def revocation_troubles(ends_ms: Mapping[str, int], now_ms: int) -> Iterator[str]:
+    """Lists of revoked certificates that are older than they are to be: who was revoked since is let in.
+
+    Args:
+        ends_ms: when each list is to be replaced, by path.
+    """
+    for path, end_ms in sorted(ends_ms.items()):
+        if end_ms <= now_ms:
+            told = f"was to be replaced at {_tell_time(end_ms)}: fetch a new one"
+            yield f"list of revoked certificates {path} {told}"
+
+
+def _tell_time(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def partition_troubles(engine: Engine) -> Iterator[str]:

@@ -1,15 +1,17 @@
 """Health, metrics and a front page over HTTP: a Starlette app, and uvicorn serving it inside the broker's own loop.
 
 uvicorn limits neither how long a request may take to arrive nor how large its head may grow, and would
-otherwise let a peer that sends one byte a minute hold a connection for ever; `GuardedHttp` adds both. When there are
-too many connections the one that has not asked for longest makes room: a probe is answered while others flood the
-door, also from its own address, for it needs milliseconds and they must come by the hundred to push it out.
+otherwise let a peer that sends one byte a minute hold a connection for ever; `GuardedHttp` adds both, and a bound on
+the memory of heads, for one of short lines takes twenty times its size. When there are too many connections the one
+that has not asked for longest makes room: a probe is answered while others flood the door, also from its own address,
+for it needs milliseconds and they must come by the hundred to push it out.
 """
 
 import asyncio
 import contextlib
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
@@ -41,9 +43,11 @@ MAX_CONNECTIONS = HTTP_CONNECTIONS
 MAX_PIPELINED = 32  # requests of one connection that wait for the answer to an earlier one
 REQUEST_DEADLINE_S = 30.0  # from its first byte, or the connection's start, to its last
 MAX_HEAD_BYTES = 64 * 1024
+MAX_KEPT_BYTES = 96 * 1024  # of memory, for the heads of one connection that are under way or wait for their answers
 KEEP_ALIVE_S = 15
 STOP_GRACE_S = 1
 
+_LINE_BYTES = 128  # of memory, for a line of a head besides its text
 _NO_STORE = {"cache-control": "no-store"}
 # Path to the request kind in metrics; anything else is "other", so that peers cannot invent labels.
 _KINDS = {"/health": "health", "/health/live": "live", "/health/ready": "ready", "/metrics": "metrics"}
@@ -179,6 +183,7 @@ class GuardedHttp(HttpToolsProtocol):
 
     request_deadline_s = REQUEST_DEADLINE_S
     max_head_bytes = MAX_HEAD_BYTES
+    max_kept_bytes = MAX_KEPT_BYTES
 
     _deadline: asyncio.TimerHandle | None = None
     _in_head = True
@@ -186,6 +191,7 @@ class GuardedHttp(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._kept: deque[int] = deque()  # for each head
         crowd = self._crowd
         order = crowd.by_last_request
         order[self] = None
@@ -209,9 +215,40 @@ class GuardedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._kept.append(0)
         self._in_head = True
         if self._deadline is None:
             self._arm()
+
+    def on_url(self, url: bytes) -> None:
+        self._keep(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:  # behind a body; nobody asks for these
+            return
+        self._keep(len(name) + len(value) + _LINE_BYTES)
+        super().on_header(name, value)
+
+    def _keep(self, size: int) -> None:
+        self._kept[-1] += size
+        if sum(self._kept) <= self.max_kept_bytes:
+            return
+        if len(self._kept) == 1:
+            self.send_400_response("Request head too large.")
+        else:  # the peer would take it for the answer to an earlier one
+            self.transport.abort()
+        raise ValueError("heads take too much memory")  # ends the parsing of what has arrived
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    def on_response_complete(self) -> None:
+        self._kept.popleft()
+        if self.cycle.response_complete:
+            self.cycle.body = bytearray()  # it would stay until the next request
+        super().on_response_complete()
 
     def on_headers_complete(self) -> None:
         self._in_head = False

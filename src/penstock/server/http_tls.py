@@ -111,6 +111,9 @@ class TlsReceiver:
     Args:
         make_protocol: told the certificate that the client has shown (DER), if it has.
         landing: what is received into; nothing stays there between two calls of the loop.
+
+    Attributes:
+        is_stranger: always, as each request says anew who asks.
     """
 
     def __init__(
@@ -119,6 +122,7 @@ class TlsReceiver:
         landing: memoryview,
         local: tuple[str, int],
     ) -> None:
+        self.is_stranger = True
         self._make_protocol = make_protocol
         self._landing = landing
         self._local = local

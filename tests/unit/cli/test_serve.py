@@ -105,15 +105,16 @@ def test_a_signal_stops_it_cleanly(start: Start, number: signal.Signals) -> None
 
 
 def test_a_start_that_is_open_to_others_says_so_loudly(start: Start) -> None:
-    open_to_all = ("--kafka", "0.0.0.0:9092", "--advertise", "broker.example:9092", "--insecure")
-    for arguments, is_loud in ((open_to_all, True), (("--insecure",), False)):
-        run = start("plain", *arguments)
+    open_to_all = ("--kafka", "0.0.0.0:9092", "--advertise", "broker.example:9092")
+    in_plain = ("--cluster", "etcd://10.0.0.2:2379", "--set", "security.mode=closed")
+    for arguments, told in ((open_to_all, "kafka at 0.0.0.0:9092"), (in_plain, "etcd://10.0.0.2:2379"), ((), "")):
+        run = start("plain", *arguments, "--insecure")
         run.wait_line("ready ")
         run.send(signal.SIGTERM)
         assert run.wait() == 0
         said = [line for line in run.errors if line.startswith("*** INSECURE ***")]
-        assert len(said) == (2 if is_loud else 0)
-        assert not is_loud or "kafka at 0.0.0.0:9092" in said[0]
+        assert len(said) == (2 if told else 0)
+        assert not told or told in said[0]
 
 
 def test_logs_go_to_standard_error_only(start: Start) -> None:

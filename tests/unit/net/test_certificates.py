@@ -16,9 +16,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.name import _ASN1Type
 
 from penstock.errors import StartupError, WrongSettings
 from penstock.net.certificates import Certificates, ClientAuth, KeyPair, TlsSettings
+from penstock.net.revocation import plain_name
 from penstock.net.tcp import TcpNetwork
 from penstock.net.tls import TlsFiles
 from penstock.ports.network import Listener
@@ -74,6 +76,10 @@ def serial_of(path: str) -> int:
     return parsed(path).serial_number
 
 
+def der_of(files: TlsFiles) -> bytes:
+    return parsed(files.certificate).public_bytes(Encoding.DER)
+
+
 def contents_of(path: str) -> bytes:
     return Path(path).read_bytes()
 
@@ -82,10 +88,17 @@ def copy(source: str, target: str) -> None:
     Path(target).write_bytes(contents_of(source))
 
 
-def revoke(authority: Authority, path: Path, *revoked: TlsFiles, signer: Authority | None = None) -> str:
-    """Write a list of revoked certificates."""
-    now = datetime.now(UTC)
-    issuer = x509.load_pem_x509_certificate(Path(authority.certificate).read_bytes()).subject
+def revoke(
+    authority: Authority,
+    path: Path,
+    *revoked: TlsFiles,
+    signer: Authority | None = None,
+    issuer: x509.Name | None = None,
+    days_ago: float = 0,
+) -> str:
+    """Write a list of revoked certificates, which is good for a day."""
+    now = datetime.now(UTC) - timedelta(days_ago)
+    issuer = issuer or parsed(authority.certificate).subject
     made = x509.CertificateRevocationListBuilder().issuer_name(issuer).last_update(now).next_update(now + timedelta(1))
     for each in revoked:
         entry = x509.RevokedCertificateBuilder().serial_number(serial_of(each.certificate)).revocation_date(now)
@@ -238,7 +251,7 @@ async def test_a_session_from_before_does_not_bring_a_revoked_client_back(
         assert not os.path.exists(session)  # noqa: ASYNC240 - there was no ticket
     else:
         # Only the list changes, not the context: its sessions are there still.
-        revoked_now = frozenset({(parsed(alice.certificate).issuer.public_bytes(), serial_of(alice.certificate))})
+        revoked_now = frozenset({(plain_name(parsed(alice.certificate).issuer), serial_of(alice.certificate))})
         monkeypatch.setattr(certificates, "_loaded", replace(certificates._loaded, revoked=revoked_now))
         assert await call("-sess_in", session) == "refused"
     revoke(authority, tmp_path / "crl.pem", alice)
@@ -447,9 +460,26 @@ async def test_a_list_that_is_old_is_told_of_and_used(
     with caplog.at_level(logging.WARNING):
         certificates = Certificates(settings, Now(1.5 * DAY_S))
     assert "crl.pem" in str(vars(caplog.records[-1]))
-    der = parsed(alice.certificate).public_bytes(Encoding.DER)
-    assert "is revoked" in str(certificates.refuse(der))
+    assert certificates.lists_end_ms == {settings.revoked: pytest.approx(Now(DAY_S).now_ms(), abs=60_000)}
+    assert "is revoked" in str(certificates.refuse(der_of(alice)))
     assert certificates.refuse(b"x" * 20) is not None
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [("ca", _ASN1Type.PrintableString), ("ca", _ASN1Type.BMPString), (" CA ", _ASN1Type.UTF8String)],
+)
+async def test_an_authority_may_write_its_name_otherwise_in_its_lists(
+    authority: Authority, files: TlsFiles, tmp_path: Path, written: str, kind: _ASN1Type
+) -> None:
+    """OpenSSL finds the authority of a certificate by the same rules."""
+    alice, bob = authority.sign("alice"), authority.sign("bob")
+    issuer = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, written, _type=kind)])
+    assert issuer.public_bytes() != parsed(alice.certificate).issuer.public_bytes()
+    path = revoke(authority, tmp_path / "crl.pem", alice, issuer=issuer)
+    certificates = Certificates(required(files, revoked=path), Now())
+    assert "is revoked" in str(certificates.refuse(der_of(alice)))
+    assert certificates.refuse(der_of(bob)) is None
 
 
 async def test_looking_goes_on(authority: Authority, files: TlsFiles, monkeypatch: pytest.MonkeyPatch) -> None:

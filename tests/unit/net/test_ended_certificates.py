@@ -8,6 +8,7 @@ import pytest
 from penstock.net.certificates import Certificates, KeyPair, TlsSettings
 
 from .certificates import Authority
+from .test_certificates import revoke
 
 
 class Later:
@@ -34,3 +35,23 @@ async def test_the_log_names_the_file_that_has_ended(tmp_path: Path, caplog: pyt
         await certificates.look()
     (told,) = said()
     assert files.certificate in str(told)
+
+
+async def test_the_log_names_a_list_of_revoked_certificates_that_was_to_be_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority, clock = Authority.make(tmp_path / "ca"), Later()
+    files, revoked = authority.sign("broker", days=9), revoke(authority, tmp_path / "crl.pem")
+    settings = TlsSettings(KeyPair(files.certificate, files.key), authority=files.authority, revoked=revoked)
+    certificates = Certificates(settings, clock)  # type: ignore[arg-type]
+
+    def said() -> list[dict[str, object]]:
+        return [vars(record) for record in caplog.records if "was to be replaced" in record.getMessage()]
+
+    await certificates.look()
+    assert said() == []
+    clock.ahead_ms = 2 * 86_400_000
+    for _ in range(3):
+        await certificates.look()
+    (told,) = said()
+    assert revoked in str(told)

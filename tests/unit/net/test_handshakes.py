@@ -134,6 +134,17 @@ async def test_only_so_many_are_under_way_and_the_others_wait(files: TlsFiles) -
     await listener.close()
 
 
+async def test_of_who_waits_for_a_place_little_is_kept(files: TlsFiles) -> None:
+    _, listener, (handshakes,) = await listen(files, places=0)
+    eager = await silent(listener)
+    eager.writer.write(BEGUN + bytes(100_000))  # type: ignore[attr-defined]
+    await until(lambda: len(handshakes._waiting) == 1)
+    (waiting,) = handshakes._waiting
+    assert 0 < len(waiting._left) <= 4 * 1024
+    eager.writer.close()  # type: ignore[attr-defined]
+    await listener.close()
+
+
 async def test_in_a_crowd_the_slow_make_room_sooner(files: TlsFiles) -> None:
     # One place: of several slow ones those who are due first would end the crowd, and the others keep their time.
     came, listener, (handshakes,) = await listen(files, places=1, deadline_s=600.0, crowded_s=0.3)
@@ -190,9 +201,10 @@ class Distant:
         self.is_gone = True
 
 
-async def test_no_host_has_all_places() -> None:
+@pytest.mark.parametrize("hosts", [["10.0.0.1"] * 4, [f"2001:db8::{number}" for number in range(4)]])
+async def test_no_host_has_all_places(hosts: list[str]) -> None:
     handshakes = Handshakes(lambda: None, places=5, places_of_host=2)
-    many = [Distant("10.0.0.1") for _ in range(4)]
+    many = [Distant(each) for each in hosts]
     other = Distant("10.0.0.2")
     assert [handshakes.begin(each) for each in (*many, other)] == [True, True, False, False, True]  # type: ignore[arg-type]
     handshakes.end(other)  # type: ignore[arg-type]

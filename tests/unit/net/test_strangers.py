@@ -19,7 +19,7 @@ from penstock.observe.stats import Stats
 from .certificates import Authority
 from .test_tls import End, until
 
-LARGEST = 1000
+LARGEST = 50_000
 CROWDED_S = 2.0
 
 
@@ -31,11 +31,16 @@ class Threshold:
         self.heard: list[bytes] = []
         self.is_over = False
         self.answer = b""
+        self.owed: list[Answer] | None = None
+        """Where answers are kept that are not given yet."""
         connection.limit_frames(LARGEST)
 
     def handle(self, frame: memoryview, answer: Answer) -> None:
         self.heard.append(bytes(frame))
-        answer.send((self.answer,))
+        if self.owed is None:
+            answer.send((self.answer,))
+        else:
+            self.owed.append(answer)
         if frame == b"known":
             self._connection.limit_frames(None)
 
@@ -55,10 +60,13 @@ class Caller:
         self._place = place
         self.session = place.sessions[-1]
 
-    def say(self, word: bytes) -> None:
-        data = struct.pack(">i", len(word)) + word
-        self.connection.get_buffer()[: len(data)] = data
-        self.connection.received(len(data))
+    def say(self, *words: bytes) -> None:
+        data = b"".join(struct.pack(">i", len(word)) + word for word in words)
+        while data and self.transport.reading:
+            room = self.connection.get_buffer()[: len(data)]
+            room[:] = data[: len(room)]
+            data = data[len(room) :]
+            self.connection.received(len(room))
         self._place.run_soon()
 
     def go(self) -> None:
@@ -110,6 +118,17 @@ def test_a_few_of_one_host_and_the_others_wait_their_turn() -> None:
     callers[4].say(b"known")
     assert callers[4].session.heard == [b"known"]
     assert len(place.connections.strangers) == 3
+
+
+def test_a_network_of_ipv6_is_one_host() -> None:
+    place = Place(strangers_of_host=3)
+    of_one = [Caller(place, f"2001:db8::{number}:{number}") for number in range(5)]
+    (other,) = place.come(host="2001:db8:0:1::1")
+    assert [each.transport.reading for each in (*of_one, other)] == [True, True, True, False, False, True]
+    for each in (*of_one, other):
+        each.go()
+    strangers = place.connections.strangers
+    assert (len(strangers), strangers._hosts, strangers._placed, strangers._waiting) == (0, {}, {}, {})
 
 
 def test_who_waits_may_go_and_leaves_nothing_behind() -> None:
@@ -211,6 +230,41 @@ def test_a_stranger_that_does_not_read_its_answers_is_not_read_from() -> None:
         assert caller.transport.reading
         caller.say(b"ask")
         assert caller.transport.reading is is_known
+
+
+def test_a_stranger_that_waits_for_answers_is_not_read_from() -> None:
+    for is_known in (False, True):
+        place = Place(in_flight=4, stranger_in_flight=2)
+        (caller,) = place.come()
+        if is_known:
+            caller.say(b"known")
+        heard, caller.session.owed = len(caller.session.heard), []
+        caller.say(*[b"ask"] * 5)
+        assert len(caller.session.heard) - heard == (4 if is_known else 2)
+        assert not caller.transport.reading
+        for _ in range(5):
+            caller.session.owed.pop(0).send((b"",))
+            place.run_soon()
+        assert len(caller.session.heard) - heard == 5
+        assert caller.transport.reading
+
+
+def test_who_becomes_known_among_requests_may_have_as_many_as_others() -> None:
+    place = Place(in_flight=4, stranger_in_flight=2)
+    (caller,) = place.come()
+    caller.session.owed = []
+    caller.say(b"ask", b"known", *[b"ask"] * 5)
+    assert caller.session.heard == [b"ask", b"known", b"ask", b"ask"]
+
+
+def test_a_stranger_keeps_no_memory_of_a_request() -> None:
+    for is_known in (False, True):
+        place = Place()
+        (caller,) = place.come()
+        if is_known:
+            caller.say(b"known")
+        caller.say(bytes(LARGEST))
+        assert (caller.connection.framing.size < LARGEST) is not is_known
 
 
 def has_come(sessions: list[Threshold], count: int) -> bool:

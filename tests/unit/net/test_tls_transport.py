@@ -240,6 +240,33 @@ async def test_nothing_is_handed_to_who_wants_nothing_and_nothing_is_lost(files:
     await listener.close()
 
 
+class Unmoved(End):
+    """A receiver that wants nothing more once it has something."""
+
+    def __init__(self, *, is_stranger: bool) -> None:
+        super().__init__()
+        self.is_stranger = is_stranger
+        self._buffer = bytearray(1000)
+
+    def received(self, size: int) -> None:
+        super().received(size)
+        self.out.pause_reading()
+
+
+@pytest.mark.parametrize("is_stranger", [True, False])
+async def test_of_a_stranger_that_is_not_read_from_little_waits(files: TlsFiles, is_stranger: bool) -> None:
+    server = Unmoved(is_stranger=is_stranger)
+    listener = await TcpNetwork().listen("127.0.0.1", 0, lambda: server, tls=files.make_server_context())
+    client = await join(listener, files.make_client_context())
+    await until(lambda: server.transport is not None)
+    client.out.write(bytes(1_000_000))
+    await until(lambda: bool(server.data))
+    waiting_bytes = len(server.out._stream._left)  # type: ignore[attr-defined]
+    assert (waiting_bytes <= 4 * 1024) is is_stranger
+    client.out.abort()
+    await listener.close()
+
+
 class Pair:
     """Two ciphers, and how much OpenSSL held for the server at most."""
 

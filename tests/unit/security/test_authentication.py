@@ -259,7 +259,8 @@ def test_an_exchange_that_came_too_early_is_over() -> None:
     with_node(test)
 
 
-def test_passwords_from_one_address_leave_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("host", ["10.0.0.1", "2001:db8::{}"])
+def test_passwords_from_one_address_leave_room_for_others(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WAITING_OF_ONE", 10)
 
     async def test() -> None:
@@ -272,7 +273,10 @@ def test_passwords_from_one_address_leave_room_for_others(monkeypatch: pytest.Mo
 
         node = await Node(SimulatedEtcd(max_delay_s=0.0), in_thread=holding).begin()
         await node.users.create("alice", SECRET)
-        flood = [asyncio.ensure_future(refused(node, Plain(f"x{number}", SECRET))) for number in range(30)]
+        flood = [
+            asyncio.ensure_future(refused(node, Plain(f"x{number}", SECRET), Peer(host.format(number), "kafka")))
+            for number in range(30)
+        ]
         await asyncio.sleep(0.1)
         assert sum(each.done() for each in flood) == 20
         elsewhere = asyncio.ensure_future(node.authenticator.authenticate(Plain("alice", SECRET), Peer("b", "kafka")))

@@ -146,9 +146,9 @@ def test_a_salt_of_any_user_can_be_followed(salt: bytes, name: str) -> None:
 # --- by what somebody who asks sees, and by the work
 
 
-async def first_answer(node: Node, user: str, mechanism: Mechanism = SHA_256) -> dict[str, str]:
+async def first_answer(node: Node, user: str, mechanism: Mechanism = SHA_256, extensions: str = "") -> dict[str, str]:
     login = node.authenticator.begin_scram(mechanism, PEER)
-    said = await login.step(ScramClient(mechanism, user, "wrong").first())
+    said = await login.step(ScramClient(mechanism, user, "wrong", extensions=extensions).first())
     return dict(part.split("=", 1) for part in said.decode().split(","))
 
 
@@ -166,6 +166,23 @@ def test_a_user_that_kafkas_tools_have_made_is_not_told_from_a_name() -> None:
             seen[name] = answer["i"], len(answer["s"])
         of_nobody = {seen[name] for name in NAMES[:60]}
         assert of_nobody == {seen["ours"], seen["theirs"]} and seen["keyless"] in of_nobody
+
+    with_node(test)
+
+
+@pytest.mark.parametrize("mechanism", Mechanism)
+def test_a_token_of_a_users_name_is_not_told_from_one_of_nobodys(mechanism: Mechanism) -> None:
+    """To ask twice, once for a token, tells the same of both."""
+
+    async def test(node: Node) -> None:
+        await node.users.create("ours", SECRET)
+        for name in ("ours", "nobody"):
+            as_user, as_token = [
+                {(await first_answer(node, name, mechanism, extensions))["s"] for _ in range(3)}
+                for extensions in ("", ",tokenauth=true")
+            ]
+            assert (len(as_user), len(as_token)) == (1, 1)
+            assert as_user != as_token
 
     with_node(test)
 

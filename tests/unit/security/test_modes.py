@@ -5,6 +5,7 @@ from tests.unit.security.test_ruleset import ALICE, ORDERS, rule
 
 from penstock.engine.access import Access, Kind, NotAuthorised, Operation, Resource
 from penstock.security.modes import ANY_THING, Mode, Refusal, Refusals, Watch, make_policy
+from penstock.security.rules import MAX_NAME_CHARS
 from penstock.security.ruleset import Ruleset
 
 RULES = Ruleset(7, [rule("allow User:alice * read topic literal orders")])
@@ -53,3 +54,12 @@ def test_the_list_is_bounded_and_the_count_is_not() -> None:
         refusals.note(ALICE, Operation.READ, Resource(Kind.TOPIC, str(number % 10)))
     assert len(refusals.listed) == 5 and refusals.total == 20 and refusals.unlisted == 10
     assert set(refusals.listed.values()) == {2}
+
+
+def test_of_long_names_the_beginning_is_listed() -> None:
+    """As much as tells that no rule can name them."""
+    refusals = Refusals()
+    whole = "a" * MAX_NAME_CHARS
+    for name in (whole, whole + "b" * (1 << 20), whole + "bc"):
+        refusals.note(ALICE, Operation.READ, Resource(Kind.TOPIC, name))
+    assert {each.resource.name: count for each, count in refusals.listed.items()} == {whole: 1, whole + "b": 2}

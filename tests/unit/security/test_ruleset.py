@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.security import oracle
 
-from penstock.engine.access import THE_CLUSTER, Kind, Operation, Resource, Subject
+from penstock.engine.access import LONGEST_KEPT, THE_CLUSTER, Kind, Operation, Resource, Subject
 from penstock.errors import WrongSettings
 from penstock.security import ruleset as module
 from penstock.security.methods import Method, SuperUsers
@@ -156,6 +156,11 @@ def test_an_asterisk_is_everything_as_a_name_and_itself_as_a_prefix() -> None:
         ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False),
         ("somewhere", "somewhere", True),
         ("somewhere", "", False),
+        ("fe80::1", "fe80::1%eth0", True),
+        ("fe80:0::1%eth0", "fe80::1%eth0", True),
+        ("fe80::1%eth0", "fe80::1%eth1", False),
+        ("fe80::1%eth0", "fe80::1", False),
+        ("fe80::2", "fe80::1%eth0", False),
     ],
 )
 @pytest.mark.parametrize("effect", list(Effect))
@@ -215,3 +220,14 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             assert len(readers) <= 5
             assert all(len(reader.rights) <= 10 for reader in readers)
             assert sum(len(reader.rights) for reader in readers) <= 35
+
+
+def test_names_that_are_long_are_decided_and_not_kept() -> None:
+    made = Ruleset(1, [rule("allow User:alice * read topic prefixed o")])
+    for letter in "op":
+        for size in (LONGEST_KEPT, LONGEST_KEPT + 1, 1 << 20):
+            for _ in range(2):
+                resource = Resource(Kind.TOPIC, letter * size)
+                assert made.decide(ALICE, Operation.READ, resource) is (letter == "o")
+    (reader,) = made._readers.values()
+    assert sorted(len(kept.name) for kept in reader.rights) == [LONGEST_KEPT] * made._kept == [LONGEST_KEPT] * 2

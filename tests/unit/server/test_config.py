@@ -366,8 +366,10 @@ def test_what_is_closed_keeps_its_secrets_from_the_network(store: dict[str, str]
         text = error_of(flags=flags)
         assert f"reaches {far} in plain" in text and "cluster.etcd_ca" in text and "--insecure" in text
         flags["insecure"] = flag(True)
-    assert load(env={}, flags=flags).cluster.store == store["cluster.store"]
-    assert load(env={}, flags={key: flag(value) for key, value in store.items()}).security_mode == "open"
+    config = load(env={}, flags=flags)
+    assert (config.cluster.store, config.exposed_store) == (store["cluster.store"], far)
+    config = load(env={}, flags={key: flag(value) for key, value in store.items()})
+    assert (config.security_mode, config.exposed_store) == ("open", None)
 
 
 def test_the_secret_in_the_environment_is_no_setting() -> None:

@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource
 from tests.rules import Nothing
 from tests.unit.net.certificates import Authority
+from tests.unit.net.test_certificates import revoke
 
 from penstock.errors import WrongSettings
 from penstock.net.connection import Answer, Connection
@@ -172,6 +173,22 @@ async def test_what_is_left_of_certificates_is_measured_and_told_in_time(tmp_pat
         assert broker.health.verdict() == ("healthy", [])
 
 
+async def test_a_list_of_revoked_certificates_that_is_old_is_measured_and_told(tmp_path: Path) -> None:
+    authority = Authority.make(tmp_path / "ours")
+    files = authority.sign("broker")
+    path = revoke(authority, tmp_path / "crl.pem", days_ago=3)
+    tls = ListenerTls(Path(files.certificate), Path(files.key), authority=Path(files.authority), revoked=Path(path))
+    async with running(tmp_path / "data", Listener("one", "kafka", FREE, tls=tls)) as broker:
+        assert broker.gauges()["revocation_list_left_s"] == {path: pytest.approx(-2 * 86400, abs=600)}
+        status, (reason,) = broker.health.verdict()
+        assert status == "degraded"
+        assert reason.startswith(f"list of revoked certificates {path} was to be replaced at ")
+        revoke(authority, tmp_path / "crl.pem")
+        await broker.reload()
+        assert broker.health.verdict() == ("healthy", [])
+        assert broker.gauges()["revocation_list_left_s"] == {path: pytest.approx(86400, abs=600)}
+
+
 async def test_a_listener_shows_the_certificate_of_the_name_that_is_asked_for(tmp_path: Path) -> None:
     authority = Authority.make(tmp_path / "ours")
     shown, other = authority.sign("broker"), authority.sign("other", "DNS:kafka.example.com")
@@ -188,7 +205,7 @@ async def test_a_listener_shows_the_certificate_of_the_name_that_is_asked_for(tm
 
 async def test_a_broker_without_certificates_has_no_such_metric(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
-        assert "certificate_left_s" not in broker.gauges()
+        assert not {"certificate_left_s", "revocation_list_left_s"} & broker.gauges().keys()
 
 
 # --- the loop alone
@@ -368,5 +385,7 @@ async def shown(host: str, port: int, trusted: ssl.SSLContext) -> bytes:
 def test_a_file_that_was_loaded_twice_ends_when_the_older_one_does() -> None:
     house = make_house()
     for ends_ms in ({"a": 2, "b": 5}, {"a": 1}, {"a": 3}):
-        house.certificates.append(SimpleNamespace(ends_ms=ends_ms))  # type: ignore[arg-type]
+        lists_end_ms = {path: end_ms + 10 for path, end_ms in ends_ms.items()}
+        house.certificates.append(SimpleNamespace(ends_ms=ends_ms, lists_end_ms=lists_end_ms))  # type: ignore[arg-type]
     assert house.certificates_end_ms() == {"a": 1, "b": 5}
+    assert house.revocation_lists_end_ms() == {"a": 11, "b": 15}

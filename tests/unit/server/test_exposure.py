@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
 
 from penstock.server import broker as room
 from penstock.server.broker import Broker
-from penstock.server.config import Address, Config, Listener, Listeners, Security
+from penstock.server.config import Address, Cluster, Config, Listener, Listeners, Security
 
 FREE = Address("127.0.0.1", 0)
 BEYOND = Address("0.0.0.0", 0)
@@ -41,6 +42,19 @@ async def test_health_and_metrics_say_whether_others_can_reach_it_unasked(tmp_pa
         health = (await get(broker, "/health")).json()
         assert health["insecure"] is is_exposed and health["status"] == "healthy"
         assert f"\npenstock_insecure {float(is_exposed)}\n" in (await get(broker, "/metrics")).text
+
+
+@pytest.mark.parametrize(("mode", "is_insecure"), [("closed", True), ("open", False)])
+async def test_a_metadata_store_in_plain_counts_where_secrets_are_kept_in_it(
+    tmp_path: Path, mode: str, is_insecure: bool
+) -> None:
+    log = Mock()
+    cluster = Cluster(store="etcd://127.0.0.1:2379,10.0.0.2:2379/prefix")
+    broker = Broker(Config(data_dir=tmp_path, insecure=True, cluster=cluster, security=Security(mode=mode)), log=log)
+    broker._warn_if_insecure()
+    said = [call for call in log.warning.mock_calls if call.args[0].startswith("INSECURE")]
+    assert [call.kwargs["host"] for call in said] == ["10.0.0.2"] * is_insecure
+    assert broker.gauges()["insecure"] == is_insecure and broker._summary()["insecure"] is is_insecure
 
 
 class Warned:

@@ -22,6 +22,7 @@ from penstock.server.health import (
     coordinator_troubles,
     loneliness,
     partition_troubles,
+    revocation_troubles,
 )
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_metadata import MemoryStore
@@ -51,6 +52,14 @@ def test_certificates_are_named_a_day_before_they_end_and_after_they_have() -> N
         "certificate a ends at 2027-01-15 08:00 UTC: renew it",
         "certificate b has ended at 2027-01-15 08:00 UTC: renew it",
         "certificate c ends at 2027-01-16 08:00 UTC: renew it",
+    ]
+
+
+def test_lists_of_revoked_certificates_are_named_when_they_were_to_be_replaced() -> None:
+    now_ms = 1_800_000_000_000  # 2027-01-15 08:00 UTC
+    assert list(revocation_troubles({"b": now_ms, "c": now_ms + 1, "a": now_ms - 1}, now_ms)) == [
+        "list of revoked certificates a was to be replaced at 2027-01-15 07:59 UTC: fetch a new one",
+        "list of revoked certificates b was to be replaced at 2027-01-15 08:00 UTC: fetch a new one",
     ]
 
 

@@ -254,11 +254,42 @@ async def test_an_endless_head_is_cut_off(site: Site) -> None:
     assert (await site.get("/health/live")).status_code == 200
 
 
+def short_lines(count: int) -> bytes:
+    """A head but for its end."""
+    return b"GET /health/live HTTP/1.1\r\nHost: x\r\n" + b"ab:c\r\n" * count
+
+
+async def test_a_head_of_many_short_lines_is_refused_before_it_has_come_to_its_end(site: Site) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        reader, writer = await site.connect()
+        writer.write(short_lines(1000))
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+    assert (await site.talk(short_lines(300) + b"Connection: close\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_heads_that_wait_for_their_answers_take_no_more_together(site: Site) -> None:
+    """Those that are answered do not count."""
+    assert await site.talk((short_lines(300) + b"\r\n") * 5) == b""
+    async with site.client() as client:
+        many = {f"x-{number}": "y" for number in range(300)}
+        assert [(await client.get("/health/live", headers=many)).status_code for _ in range(10)] == [200] * 10
+
+
+async def test_what_follows_a_body_is_not_kept(site: Site) -> None:
+    head = b"POST /health/live HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+    answers = await site.talk(head + b"ab:c\r\n" * 1000 + b"\r\n" + ASK[:-2] + b"Connection: close\r\n\r\n")
+    assert (answers.count(b" 405 "), answers.count(b" 200 OK")) == (1, 1)
+
+
 async def test_a_body_may_be_larger_than_a_head(site: Site) -> None:
     size = 4 * GuardedHttp.max_head_bytes
     async with site.client() as client:
         for _ in range(2):
             assert (await client.post("/health/live", content=b"b" * size)).status_code == 405
+        (here,) = site.door._server.server_state.connections
+        assert isinstance(here, GuardedHttp)
+        assert here.cycle.body == b""  # it is not kept
         assert (await client.get("/health/live")).status_code == 200
 
 

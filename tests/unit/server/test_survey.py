@@ -10,6 +10,7 @@ import pytest
 from penstock.engine.groups.consumer_requests import ConsumerHeartbeat
 from penstock.engine.groups.machine import GroupMachine
 from penstock.engine.groups.offsets import CommitRequest, NewOffset
+from penstock.engine.groups.topic_patterns import SEES_ALL
 from penstock.engine.groups.topic_view import EngineTopics
 from penstock.engine.partition import Partition
 from penstock.engine.partition_state import alone
@@ -55,7 +56,7 @@ class SurveyedBroker:
         request = ConsumerHeartbeat(
             group, member, 0, rebalance_timeout_ms=1000, subscribed_topic_names=("orders",), topic_partitions=()
         )
-        self.machine.consumer_heartbeat(0, None, request)
+        self.machine.consumer_heartbeat(0, None, request, SEES_ALL)
 
 
 async def _taken(world: SurveyedBroker) -> dict[str, Any]:

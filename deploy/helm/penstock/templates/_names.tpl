@@ -52,14 +52,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if not .Values.tls.secret }}{{ fail (printf "tls.secret is not set, and clients connect by TLS: %s" $way) }}{{ end }}
 {{- if not .Values.tls.brokersSecret }}{{ fail (printf "tls.brokersSecret is not set, and brokers connect to each other by TLS: %s" $way) }}{{ end }}
 {{- end }}
-{{- if and .Values.etcd.plain (not .Values.etcd.endpoints) }}
-{{- fail "etcd.plain is for an etcd of your own: name it in etcd.endpoints" }}
-{{- end }}
-{{- if and .Values.etcd.plain .Values.etcd.tlsSecret }}
-{{- fail "etcd.plain and etcd.tlsSecret are both set: etcd speaks TLS or it does not, choose one of them" }}
-{{- end }}
-{{- if and .Values.etcd.endpoints (not .Values.etcd.plain) (not .Values.etcd.tlsSecret) }}
-{{- fail "etcd.tlsSecret is not set: name the Secret with ca.crt, tls.crt and tls.key for your etcd, or say etcd.plain=true where nobody can listen between it and the brokers" }}
+{{- if and .Values.etcd.endpoints (not .Values.etcd.tlsSecret) }}
+{{- fail "etcd.tlsSecret is not set, and brokers that ask for logins reach etcd over TLS alone: name the Secret with ca.crt, tls.crt and tls.key for your etcd" }}
 {{- end }}
 {{- if and (not .Values.etcd.endpoints) (not .Values.etcd.tlsSecret) (not .Values.tls.certManager.enabled) }}
 {{- fail (printf "etcd.tlsSecret is not set, and brokers connect to etcd by TLS: %s" $way) }}
@@ -94,7 +88,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $hosts = append $hosts (printf "%s:2379" (include "penstock.etcdMember" (dict "root" $ "index" $index))) -}}
 {{- end -}}
 {{- end -}}
-{{ ternary "etcd" "etcds" .Values.etcd.plain }}://{{ join "," $hosts }}{{ with .Values.etcd.prefix }}/{{ trimPrefix "/" . }}{{ end }}
+etcds://{{ join "," $hosts }}{{ with .Values.etcd.prefix }}/{{ trimPrefix "/" . }}{{ end }}
 {{- end }}
 
 {{- define "penstock.etcdSelector" -}}

@@ -5,10 +5,20 @@ there is another policy, so a right that is taken away acts on connections that 
 everything nothing is kept and nothing is asked.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.engine.access import THE_CLUSTER, Access, Kind, NotAuthorised, Operation, Policy, Resource, Subject
+from penstock.engine.access import (
+    LONGEST_KEPT,
+    THE_CLUSTER,
+    Access,
+    Kind,
+    NotAuthorised,
+    Operation,
+    Policy,
+    Resource,
+    Subject,
+)
 from penstock.engine.acting.groups import ActingGroups
 from penstock.engine.acting.topics import ActingTopics
 from penstock.engine.acting.transactions import ActingTransactions
@@ -29,13 +39,36 @@ Scope = tuple[int, Subject | None]
 """Equal for two that may do the same: the rules' revision, and who it is where that makes a difference."""
 
 
+class Sight(NamedTuple):
+    """The topics that a subject may be told of; see `topic_patterns.Sight`. It outlives the connection."""
+
+    access: Access
+    subject: Subject
+
+    @property
+    def revision(self) -> int:
+        return self.access.policy.revision
+
+    @property
+    def is_open(self) -> bool:
+        return self.access.policy.is_open
+
+    @property
+    def likeness(self) -> Hashable:
+        return self.access.likeness(self.subject)
+
+    def may_see(self, name: str) -> bool:
+        return self.access.decide(self.subject, Operation.DESCRIBE, Resource(Kind.TOPIC, name))
+
+
 class Verdicts:
     """What one subject may do, as far as it was asked."""
 
-    __slots__ = ("_access", "_kept", "_policy", "subject")
+    __slots__ = ("_access", "_kept", "_policy", "sight", "subject")
 
     def __init__(self, access: Access, subject: Subject) -> None:
         self.subject = subject
+        self.sight = Sight(access, subject)
         self._access = access
         self._policy: Policy = access.policy
         self._kept: dict[tuple[Operation, Kind, str], bool] = {}
@@ -61,7 +94,9 @@ class Verdicts:
         asked = operation, kind, name
         verdict = self._kept.get(asked)
         if verdict is None:
-            verdict = self._kept[asked] = self._access.decide(self.subject, operation, Resource(kind, name))
+            verdict = self._access.decide(self.subject, operation, Resource(kind, name))
+            if len(name) <= LONGEST_KEPT:
+                self._kept[asked] = verdict
         return verdict
 
     def check(self, operation: Operation, kind: Kind, name: str) -> None:
@@ -69,9 +104,9 @@ class Verdicts:
         if not self.may(operation, kind, name):
             raise self.refuse(operation, kind, name)
 
-    def refuse(self, operation: Operation, kind: Kind, name: str) -> NotAuthorised:
-        """What to tell the subject, which may not."""
-        return self._access.refuse(self.subject, operation, Resource(kind, name))
+    def refuse(self, operation: Operation, kind: Kind, name: str, words: str = "") -> NotAuthorised:
+        """What to tell the subject, which may not; `words` are for what it has not named, and must not be told of."""
+        return self._access.refuse(self.subject, operation, Resource(kind, name), words)
 
     def may_cluster(self, operation: Operation) -> bool:
         return self.may(operation, Kind.CLUSTER, THE_CLUSTER.name)
@@ -180,4 +215,8 @@ class Acting:
         transaction: InTransaction | None = None,
     ) -> Publication:
         """A publication, to partitions found for writing, perhaps in a transaction that was found for it; see there."""
-        return self._engine.publishing.begin(durability, timeout_s, done, transaction)
+        return self._engine.publishing.begin(durability, timeout_s, done, transaction, self._check_writable)
+
+    def _check_writable(self, partition: Partition) -> None:
+        """Raises `NotAuthorised`."""
+        self.rights.check(Operation.WRITE, Kind.TOPIC, partition.topic)

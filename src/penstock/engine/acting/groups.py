@@ -74,12 +74,14 @@ class ActingGroups:
         return await self._groups.leave(group_id, members)
 
     async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
-        """One topic that is named and must not be seen refuses the whole. One that a regular expression stands for is
-        not told of, as if it did not match."""
+        """One topic that is named and must not be seen refuses the whole; a regular expression matches the others.
+
+        Who named a topic and has lost the right to it since is told no more that it has it.
+        """
         self.check(Operation.READ, request.group_id)
         for name in request.subscribed_topic_names or ():
             self._rights.check(Operation.DESCRIBE, Kind.TOPIC, name)
-        result = await self._groups.consumer_heartbeat(request)
+        result = await self._groups.consumer_heartbeat(request, self._rights.sight)
         if result.assignment is None or self._rights.policy.is_open:
             return result
         shown = tuple(each for each in result.assignment if self._may_see(each.topic_id))
@@ -158,9 +160,12 @@ class ActingGroups:
         """One topic that must not be seen refuses the whole, as it would show in what members have."""
         self.check(Operation.DESCRIBE, group_id)
         found = await self._groups.describe_consumer(group_id)
+        rights = self._rights
         for member in found.members:
             for topic in (*member.assignment, *member.target_assignment):
-                self._rights.check(Operation.DESCRIBE, Kind.TOPIC, topic.topic_name)
+                if not rights.may(Operation.DESCRIBE, Kind.TOPIC, topic.topic_name):
+                    words = f"a topic that group {group_id!r} reads"
+                    raise rights.refuse(Operation.DESCRIBE, Kind.TOPIC, topic.topic_name, words)
         return found
 
     async def delete(self, group_id: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from penstock.engine.access import Kind, Operation
+from penstock.engine.access import Kind, Operation, Policy
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.engine.partition import Partition
 from penstock.engine.topics import Topic
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 class ActingTopics:
     """All verbs raise PenstockError, first of all `NotAuthorised`."""
 
-    __slots__ = ("_engine", "_rights", "_topics")
+    __slots__ = ("_counted", "_engine", "_rights", "_topics")
 
     def __init__(self, engine: "Engine", rights: "Verdicts") -> None:
+        self._counted: tuple[Policy, int, int] | None = None
+        """By which policy, in which revision of the topics, and how many."""
         self._engine = engine
         self._topics = engine.topics
         self._rights = rights
@@ -41,7 +43,7 @@ class ActingTopics:
         """Hot path. Raises also UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC."""
         topic = self._topics.get_by_id(topic_id)
         if topic is not None:
-            self._rights.check(operation, Kind.TOPIC, topic.name)
+            self._check_by_id(operation, topic)
         return self._topics.partition_by_id(topic_id, index)
 
     def replica_by_id(self, topic_id: UUID, index: int) -> Partition:
@@ -57,8 +59,13 @@ class ActingTopics:
         """None for an id that nobody has: an id cannot be guessed."""
         topic = self._topics.get_by_id(topic_id)
         if topic is not None:
-            self._rights.check(operation, Kind.TOPIC, topic.name)
+            self._check_by_id(operation, topic)
         return topic
+
+    def _check_by_id(self, operation: Operation, topic: Topic) -> None:
+        """For who has named a topic by its id, and is refused it by that. Hot path."""
+        if not self._rights.may(operation, Kind.TOPIC, topic.name):
+            raise self._rights.refuse(operation, Kind.TOPIC, topic.name, f"topic {topic.topic_id}")
 
     def name_of(self, topic_id: UUID) -> str | None:
         """The name that a right is about. It is not for whoever asked."""
@@ -77,7 +84,13 @@ class ActingTopics:
 
     @property
     def partition_count(self) -> int:
-        return self._topics.partition_count
+        """Of the topics that may be described."""
+        policy, revision = self._rights.policy, self._topics.revision
+        if policy.is_open:
+            return self._topics.partition_count
+        if self._counted is None or self._counted[0] is not policy or self._counted[1] != revision:
+            self._counted = policy, revision, sum(len(topic.partitions) for topic in self.visible())
+        return self._counted[2]
 
     def visible(self) -> Iterator[Topic]:
         """All that may be described, in order."""
@@ -149,8 +162,9 @@ class ActingTopics:
         may_delete = self._rights.may_cluster(Operation.DELETE)
         if topic is None and (may_delete or self._rights.may(Operation.DESCRIBE, Kind.TOPIC, known)):
             raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {known} is unknown")
-        if not may_delete:
-            self._rights.check(Operation.DELETE, Kind.TOPIC, known)
+        if not may_delete and not self._rights.may(Operation.DELETE, Kind.TOPIC, known):
+            words = "" if name is not None else f"topic {topic_id}"
+            raise self._rights.refuse(Operation.DELETE, Kind.TOPIC, known, words)
         if topic is None:
             raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {known} is unknown")
         return topic

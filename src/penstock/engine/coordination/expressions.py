@@ -44,7 +44,7 @@ class Expression:
             raise PenstockError(
                 Code.INVALID_REGEX,
                 f"regular expression {self._text!r} is too much work: {self._compiled.programsize} instructions for "
-                f"{size_bytes} bytes of names",
+                "each letter of all the names there are",  # how many is not for who may not see them
                 help="use a shorter one with fewer repetitions, or name what you want",
             )
 

@@ -16,6 +16,7 @@ consumer_state.py       its records, and what follows from them
 member_room.py          how much all members of all groups may make a broker keep
 assignors.py            ways to divide partitions
 reconciliation.py       how one member gets from what it has to what it is to have
+sights.py               which of those topics each member may be told of
 topic_patterns.py       which topics a regular expression stands for
 topic_view.py           the topics as groups see them
 """

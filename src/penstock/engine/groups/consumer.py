@@ -6,7 +6,8 @@ its target by its own heartbeats (`reconciliation.py`) and takes the target's ep
 A member is told what it has whenever that changes; an answer can be lost, so a member may come with the epoch before
 the one it should have, as long as it has nothing it was not given.
 
-Everything a group is follows from its records (`consumer_state.py`), except when it last heard of whom.
+Everything a group is follows from its records (`consumer_state.py`), except when it last heard of whom, and what each
+of them may be told of (`sights.py`).
 """
 
 from collections import Counter
@@ -42,7 +43,8 @@ from penstock.engine.groups.consumer_requests import (
 )
 from penstock.engine.groups.consumer_state import ConsumerState, Step
 from penstock.engine.groups.reconciliation import STABLE, UNREVOKED, is_part_of, reconcile
-from penstock.engine.groups.topic_patterns import TopicNames, TopicPatterns
+from penstock.engine.groups.sights import Names, Sights
+from penstock.engine.groups.topic_patterns import SEES_ALL, Sight, TopicNames, TopicPatterns
 from penstock.errors import Code, PenstockError
 
 _NO_LIMIT = 1 << 62
@@ -77,12 +79,13 @@ class ConsumerGroup:
         self._limits = limits
         self._new_member_id = new_member_id
         self._patterns = TopicPatterns() if patterns is None else patterns
+        self._sights = Sights(self._patterns)
         self._state = ConsumerState(group_id)
         self._revision: int | None = None
         """Of the topics this group was last held against."""
         self._hashed: tuple[int, frozenset[str], int] | None = None
         """That revision, the topics it subscribes to, and their hash."""
-        self._evenly: tuple[int, tuple[str, ...], str | None] | None = None
+        self._evenly: tuple[int, Names, Names] | None = None
         """The revision and the subscription for which the members' targets are all there is, divided evenly."""
         self._sessions: dict[str, int] = {}
         """When each member is given up."""
@@ -118,20 +121,31 @@ class ConsumerGroup:
         return "Stable"
 
     def heartbeat(
-        self, now: int, request: ConsumerHeartbeat, topics: TopicView, room_bytes: int = _NO_LIMIT
+        self,
+        now: int,
+        request: ConsumerHeartbeat,
+        topics: TopicView,
+        room_bytes: int = _NO_LIMIT,
+        sight: Sight = SEES_ALL,
     ) -> tuple[ConsumerHeartbeatResult, tuple[Entry, ...]]:
-        """Raises PenstockError, before anything has changed: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGEX,
-        GROUP_FULL, UNKNOWN_MEMBER, FENCED_MEMBER_EPOCH, FENCED_INSTANCE or UNRELEASED_INSTANCE."""
+        """
+        Args:
+            sight: the topics that who sends it may be told of; a regular expression stands for no others.
+
+        Raises:
+            PenstockError: Before anything has changed: INVALID_REQUEST, UNSUPPORTED_ASSIGNOR, INVALID_REGEX,
+                GROUP_FULL, UNKNOWN_MEMBER, FENCED_MEMBER_EPOCH, FENCED_INSTANCE or UNRELEASED_INSTANCE.
+        """
         check_heartbeat(request, self._limits)
         step = Step(self._state)
         if request.member_epoch < JOINING:
             result = self._leave(now, request, topics, step)
         else:
-            result = self._beat(now, request, topics, step, room_bytes)
+            result = self._beat(now, request, topics, step, room_bytes, sight)
         return result, tuple(step.entries)
 
     def _beat(
-        self, now: int, request: ConsumerHeartbeat, topics: TopicView, step: Step, room_bytes: int
+        self, now: int, request: ConsumerHeartbeat, topics: TopicView, step: Step, room_bytes: int, sight: Sight
     ) -> ConsumerHeartbeatResult:
         state = self._state
         departed = self._admit(request)
@@ -148,10 +162,12 @@ class ConsumerGroup:
             step.write(Kind.CONSUMER_MEMBER, member, member_id)
         subscribes = before is None or _subscription(before) != _subscription(member)
         votes = before is None or before.server_assignor != member.server_assignor
-        self._refresh(now, topics, step, subscribes or votes)
+        looks_anew = self._sights.hear(member_id, member.subscribed_topic_regex, sight)
+        sees_others = self._refresh(now, topics, step, subscribes or votes, looks_anew)
         if state.target_epoch is None or state.epoch > state.target_epoch:
             self._retarget(topics, step)
-        current = self._reconcile(now, member_id, request, topics if subscribes else None, step)
+        gives_up = subscribes or (looks_anew and sees_others)
+        current = self._reconcile(now, member_id, request, topics if gives_up else None, step)
         self._sessions[member_id] = now + self._limits.session_timeout_ms
         self._wake(self._sessions[member_id])
         may_have_missed_it = request.is_full or request.member_epoch != heard.member_epoch
@@ -269,6 +285,7 @@ class ConsumerGroup:
     def _take_over(self, step: Step, departed: str, member_id: str, member: ConsumerMemberValue) -> None:
         """A static member comes back under another id: all that was the old one's is the new one's."""
         target, current = self._state.targets.get(departed, ()), self._state.current(departed)
+        self._sights.move(departed, member_id)
         self._forget(departed)
         step.remove_member(departed)
         step.write(Kind.CONSUMER_MEMBER, member, member_id)
@@ -323,6 +340,7 @@ class ConsumerGroup:
     def _forget(self, member_id: str) -> None:
         self._sessions.pop(member_id, None)
         self._revoking.pop(member_id, None)
+        self._sights.forget(member_id)
 
     def check_deletable(self) -> None:
         """Raises PenstockError NON_EMPTY_GROUP."""
@@ -339,22 +357,31 @@ class ConsumerGroup:
 
     # --- what is to be
 
-    def _refresh(self, now: int, topics: TopicView, step: Step, changed: bool) -> None:
-        """Raises the group's epoch if it changed, or if the topics it subscribes to did."""
-        if not changed and topics.revision == self._revision:
-            return
-        self._revision = topics.revision
+    def _refresh(self, now: int, topics: TopicView, step: Step, has_changed: bool, looks_anew: bool = False) -> bool:
+        """Raises the group's epoch if it changed, or if the topics it subscribes to did, be it for one member alone.
+
+        Returns whether some member may see others than before.
+        """
+        has_news = has_changed or topics.revision != self._revision
+        if not (has_news or looks_anew):
+            return False
         state = self._state
-        wanted = {member.subscribed_topic_regex for member in state.members.values()}
-        for regex in sorted(state.regexes.keys() - wanted):
+        sees_others = self._sights.look(state.members, topics, state.regexes)
+        if self._sights.take_whole() and not (has_changed or sees_others):
+            sees_others = any(state.targets.get(member) != target for member, target in self._divide(topics).items())
+        if not (has_news or sees_others):
+            return False
+        self._revision = topics.revision
+        resolved = self._sights.resolve(state.members, state.regexes)
+        for regex in sorted(state.regexes.keys() - resolved.keys()):
             step.write(Kind.CONSUMER_REGEX, None, regex)
-        for regex in sorted(regex for regex in wanted if regex is not None):
-            matched = self._patterns.match(regex, topics)
-            if regex not in state.regexes or state.regexes[regex].topics != matched:
-                step.write(Kind.CONSUMER_REGEX, RegexValue(matched, topics.revision, now), regex)
+        for regex, names in sorted(resolved.items()):
+            if regex not in state.regexes or state.regexes[regex].topics != names:
+                step.write(Kind.CONSUMER_REGEX, RegexValue(names, topics.revision, now), regex)
         metadata_hash = self._hash(topics)
-        if changed or metadata_hash != state.metadata_hash:
+        if has_changed or sees_others or metadata_hash != state.metadata_hash:
             step.write(Kind.CONSUMER_GROUP, ConsumerGroupValue(state.epoch + 1, metadata_hash))
+        return sees_others
 
     def _hash(self, topics: TopicView) -> int:
         names = self.subscribed_topics()
@@ -364,7 +391,7 @@ class ConsumerGroup:
 
     def _retarget(self, topics: TopicView, step: Step) -> None:
         state = self._state
-        subscription = self._one_subscription()
+        subscription = self._one_subscription(topics)
         evenly = None
         if subscription is not None and self._assignor() == DEFAULT_ASSIGNOR:
             evenly = topics.revision, *subscription
@@ -378,9 +405,12 @@ class ConsumerGroup:
                 step.write(Kind.CONSUMER_TARGET, TargetValue(target), member_id)
         step.write(Kind.CONSUMER_TARGET_EPOCH, TargetEpochValue(state.epoch))
 
-    def _one_subscription(self) -> tuple[tuple[str, ...], str | None] | None:
-        """That of all members, if they have the same; None otherwise."""
-        subscriptions = map(_subscription, self._state.members.values())
+    def _one_subscription(self, topics: TopicView) -> tuple[Names, Names] | None:
+        """That of all members, by name and by regular expression, if they have the same; None otherwise."""
+        subscriptions = (
+            (member.subscribed_topic_names, self._by_regex(member_id, topics))
+            for member_id, member in self._state.members.items()
+        )
         first = next(subscriptions)
         return first if all(other == first for other in subscriptions) else None
 
@@ -390,13 +420,16 @@ class ConsumerGroup:
 
     def _divide(self, topics: TopicView) -> dict[str, Assignment]:
         state = self._state
-        ids: dict[tuple[tuple[str, ...], str | None], frozenset[UUID]] = {}
+        ids: dict[tuple[int, int], frozenset[UUID]] = {}
+        """By the tuples of names that are subscribed to: who has the same names nearly always has the same tuples."""
         partitions: dict[UUID, int] = {}
         subscribers = []
         for member_id, member in sorted(state.members.items()):
-            subscription = _subscription(member)
+            by_name, by_regex = member.subscribed_topic_names, self._by_regex(member_id, topics)
+            subscription = id(by_name), id(by_regex)
             if subscription not in ids:
-                found = [info for name in self._topic_names(member) if (info := topics.get(name)) is not None]
+                names = frozenset(by_name).union(by_regex)
+                found = [info for name in names if (info := topics.get(name)) is not None]
                 partitions.update((info.topic_id, info.partitions) for info in found)
                 ids[subscription] = frozenset(info.topic_id for info in found)
             subscribers.append(self._subscriber(member_id, ids[subscription]))
@@ -410,7 +443,8 @@ class ConsumerGroup:
         member = state.members[member_id]
         subscribed = None
         if subscribed_in is not None and current.state == UNREVOKED:
-            found = (subscribed_in.get(name) for name in self._topic_names(member))
+            names = (*member.subscribed_topic_names, *self._by_regex(member_id, subscribed_in))
+            found = map(subscribed_in.get, names)
             subscribed = frozenset(info.topic_id for info in found if info is not None)
         assert state.target_epoch is not None
         following = reconcile(
@@ -436,10 +470,18 @@ class ConsumerGroup:
         votes = Counter(member.server_assignor for member in self._state.members.values() if member.server_assignor)
         return min(votes, key=lambda name: (-votes[name], name), default=DEFAULT_ASSIGNOR)
 
-    def _topic_names(self, member: ConsumerMemberValue) -> frozenset[str]:
-        regex = member.subscribed_topic_regex
-        matched = self._state.regexes[regex].topics if regex in self._state.regexes else ()
-        return frozenset(member.subscribed_topic_names).union(matched)
+    def _by_regex(self, member_id: str, topics: TopicView) -> Names:
+        """What the regular expression of a member stands for, to this member."""
+        state = self._state
+        regex = state.members[member_id].subscribed_topic_regex
+        if regex is None:
+            return ()
+        names = self._sights.shown(member_id, regex, state.regexes)
+        if names is None:
+            infos = (topics.get_by_id(topic_id) for topic_id, _ in state.targets.get(member_id, ()))
+            names = tuple(sorted(info.name for info in infos if info is not None))
+            self._sights.reckon(member_id, names)
+        return names
 
     def subscribed_topics(self) -> frozenset[str]:
         """By name or by regular expression; some may not exist."""
@@ -486,6 +528,7 @@ class ConsumerGroup:
                 self._forget(entry.key[1])
             else:
                 self._sessions[entry.key[1]] = now + self._limits.session_timeout_ms
+                self._sights.replay(entry.key[1], entry.value.subscribed_topic_regex)
         elif entry.kind is Kind.CONSUMER_CURRENT:
             if entry.value is not None and entry.value.state == UNREVOKED:
                 self._revoking[entry.key[1]] = now

@@ -39,6 +39,7 @@ from penstock.engine.groups.offsets import (
     TransactionalCommit,
 )
 from penstock.engine.groups.retention import RETENTION_MS
+from penstock.engine.groups.topic_patterns import Sight
 from penstock.engine.groups.topic_view import EngineTopics
 from penstock.engine.partition import Partition
 from penstock.engine.topics import Topics
@@ -118,9 +119,12 @@ class Groups:
         )
         return result
 
-    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatResult:
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat, sight: Sight) -> ConsumerHeartbeatResult:
+        """Args:
+        sight: the topics that who sends it may be told of. It is asked again later, for as long as the member is there.
+        """
         result: ConsumerHeartbeatResult = await self._ask(
-            request.group_id, lambda m, now, token: m.consumer_heartbeat(now, token, request)
+            request.group_id, lambda m, now, token: m.consumer_heartbeat(now, token, request, sight)
         )
         return result
 

@@ -41,7 +41,7 @@ from penstock.engine.groups.offsets import (
     TransactionalCommit,
 )
 from penstock.engine.groups.retention import RETENTION_MS, Group, expired, reads
-from penstock.engine.groups.topic_patterns import TopicPatterns
+from penstock.engine.groups.topic_patterns import Sight, TopicPatterns
 from penstock.errors import Code, PenstockError
 
 CLASSIC = "classic"
@@ -151,7 +151,10 @@ class GroupMachine:
         self._settle(group, now)
         return outcome + _answer(token, results)
 
-    def consumer_heartbeat(self, now: int, token: Token, request: ConsumerHeartbeat) -> Outcome:
+    def consumer_heartbeat(self, now: int, token: Token, request: ConsumerHeartbeat, sight: Sight) -> Outcome:
+        """Args:
+        sight: the topics that who sends it may be told of.
+        """
         self._check_kept(request.group_id)
         group = self._groups.get(request.group_id)
         replaced = None
@@ -168,7 +171,7 @@ class GroupMachine:
                 raise self._unknown_group(request.group_id)
             self._check_room(request.group_id)
             group = self._blank_consumer(request.group_id)
-        result, entries = group.heartbeat(now, request, self._topics, self._room.left_bytes)
+        result, entries = group.heartbeat(now, request, self._topics, self._room.left_bytes, sight)
         taken_back = replaced.delete() if replaced is not None else ()
         self._groups[request.group_id] = group
         self._settle(group, now)

@@ -1,15 +1,51 @@
 """Which topics a regular expression of a subscription stands for.
 
 A name matches once and for all: when topics come and go only the new names are looked at. One `TopicPatterns` serves
-all groups of a shard.
+all groups of a shard. Who subscribes gets those of them that it may be told of (`Sight`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from penstock.engine.coordination.expressions import Expression
 
 _MOST_PATTERNS = 1024  # kept compiled; one more and the one unused for longest is made again when it is needed
+_MOST_LIKENESSES = 16  # whose names are kept of one pattern
+
+
+class Sight(Protocol):
+    """Which topics somebody may be told of, by the rules that are in force whenever it is asked."""
+
+    @property
+    def revision(self) -> int:
+        """Of the rules."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may be told of everything."""
+        ...
+
+    @property
+    def likeness(self) -> Hashable:
+        """Equal for two that may be told of the same topics; another one for other rules."""
+        ...
+
+    def may_see(self, name: str) -> bool: ...
+
+
+class SeesAll:
+    """Where there are no rules."""
+
+    revision = 0
+    is_open = True
+    likeness = None
+
+    def may_see(self, name: str) -> bool:
+        return True
+
+
+SEES_ALL: Sight = SeesAll()
 
 
 class TopicNames(Protocol):
@@ -24,12 +60,13 @@ class TopicNames(Protocol):
 
 
 class _Pattern:
-    __slots__ = ("_known", "expression", "matched")
+    __slots__ = ("_known", "_shown", "expression", "matched")
 
     def __init__(self, expression: Expression) -> None:
         self.expression = expression
         self._known: frozenset[str] = frozenset()
         self.matched: tuple[str, ...] = ()
+        self._shown: dict[Hashable, tuple[str, ...]] = {}
 
     def renew(self, names: frozenset[str]) -> None:
         if names is self._known:
@@ -38,7 +75,22 @@ class _Pattern:
         gone = self._known - names
         if new or gone:
             self.matched = tuple(sorted([name for name in self.matched if name not in gone] + new))
+            self._shown.clear()
         self._known = names
+
+    def shown_to(self, sight: Sight) -> tuple[str, ...]:
+        if sight.is_open:
+            return self.matched
+        likeness = sight.likeness
+        shown = self._shown.get(likeness)
+        if shown is None:
+            shown = tuple([name for name in self.matched if sight.may_see(name)])
+            if len(shown) == len(self.matched):
+                shown = self.matched
+            if len(self._shown) >= _MOST_LIKENESSES:
+                self._shown.clear()
+            self._shown[likeness] = shown
+        return shown
 
 
 class TopicPatterns:
@@ -57,8 +109,10 @@ class TopicPatterns:
         self._learn(topics)
         self._get(pattern).expression.check_work(len(self._names), self._size_bytes)
 
-    def match(self, pattern: str, topics: TopicNames) -> tuple[str, ...]:
-        """The names, sorted, that the whole of the pattern matches.
+    def match(self, pattern: str, topics: TopicNames, sight: Sight = SEES_ALL) -> tuple[str, ...]:
+        """The names, sorted, that the whole of the pattern matches and that may be told of.
+
+        They are the same object as before if they are the same.
 
         Raises:
             PenstockError: INVALID_REGEX.
@@ -66,7 +120,7 @@ class TopicPatterns:
         self._learn(topics)
         found = self._get(pattern)
         found.renew(self._names)
-        return found.matched
+        return found.shown_to(sight)
 
     def _learn(self, topics: TopicNames) -> None:
         if topics.revision != self._revision:

@@ -21,6 +21,7 @@ ENDPOINTS_FROM = 16
 STATE_TAG_FROM = 15
 MAX_PARTITIONS = 20_000
 
+_LONGEST_NAME = 1024  # several times that of any topic; a session keeps what it was asked for
 _I16 = Struct(">h")
 _I32 = Struct(">i")
 _I64 = Struct(">q")
@@ -109,8 +110,8 @@ class _Cursor:
         else:
             size = _I16.unpack_from(self.data, self.at)[0]
             self.at += 2
-        if size < 0 or self.at + size > len(self.data):
-            raise PeerError(f"{size} bytes claimed, {len(self.data) - self.at} left")
+        if not 0 <= size <= _LONGEST_NAME or self.at + size > len(self.data):
+            raise PeerError(f"a name of {size} bytes, {len(self.data) - self.at} left, {_LONGEST_NAME} allowed")
         key = bytes(self.data[self.at : self.at + size])
         self.at += size
         return key

@@ -3,7 +3,8 @@
 The handlers' table is the one source of what is spoken: ApiVersions answers from it.
 
 Where peers have to say who they are, one is a `Guest`: until that is known, nothing is answered but what it needs to
-prove it. What only brokers may ask is there for brokers alone.
+prove it. Whom a certificate names is served as that one for as long as it begins no login; from then on it is like
+anybody who has not logged in yet. What only brokers may ask is there for brokers alone.
 """
 
 import asyncio
@@ -142,11 +143,13 @@ class KafkaSession:
         self._guest = guest
         self._is_broker = False
         self._is_known = False
-        self._acting = context.acting_as(Subject(host=peer_host(connection), door=context.listener))
+        self._acting = context.acting_as(_nobody(context, connection))
         self._routes = _ROUTES if guest is None else _BEFORE_LOGIN
         self._context = context
         if guest is not None and guest.subject is not None:
             self._let_in(guest, guest.subject)
+            if guest.login is not None:
+                self._routes = {**self._routes, **_BEGINS_LOGIN}
         self._connection = connection
         self._clock = clock
         self._stats: dict[int, RequestStats] = {}
@@ -199,7 +202,7 @@ class KafkaSession:
     ) -> None:
         start = skip_client_id(frame, position, flexible=version >= fetch_codec.FLEXIBLE_FROM)
         most = fetch_codec.MAX_PARTITIONS
-        if len(frame) > _LARGE_FETCH and not self._is_broker:  # what is not here costs as much as what is
+        if len(frame) > _LARGE_FETCH and not self._is_broker:  # what is not to be seen here costs as much as what is
             most = 2 * (self._acting.topics.partition_count + MAX_ERRORS)
         request = fetch_codec.decode(frame, start, version, most)
         if request.replica_id >= 0 and not self._is_broker:
@@ -276,7 +279,9 @@ class KafkaSession:
         turns = self._context.turns
         await turns.next()
         request = await decode_in_steps(schema, body, turns.next)
+        del body
         result = call(request)
+        del request  # it is the handler's, which may let go of it and go on for long
         if not waits:
             self._connection.free()  # goes on in the loop's next turn
         return await result if isinstance(result, Coroutine) else result
@@ -341,6 +346,17 @@ class KafkaSession:
         # What only brokers may ask is never advertised; on other connections there is no such thing.
         self._routes = {**{key: _own(own) for key, own in guest.own_apis.items()}, **_ROUTES}
 
+    def _begin_login(self, answer: Answer) -> None:
+        """The certificate counts no more. Raises `PeerError`."""
+        guest = self._guest
+        assert guest is not None
+        if not self._connection.owes_only(answer):
+            raise PeerError("a login while requests are unanswered that came before it")
+        guest.begin_login()
+        self._is_known = False
+        self._acting = self._context.acting_as(_nobody(self._context, self._connection))
+        self._routes = _BEFORE_LOGIN
+
     def _send(self, api: Api, version: int, correlation_id: int, body: bytes, answer: Answer) -> None:
         flexible = schema_of(api.name, version, "response").flexible
         flexible = flexible and api is not api_versions.API  # whose header never changes (KIP-511)
@@ -363,6 +379,10 @@ class KafkaSession:
         if self._replica_id >= 0:
             self._context.broker_lost(self._replica_id)
         # What changes something goes on: a topic half created is worse than one nobody is told of.
+
+
+def _nobody(context: Context, connection: Connection) -> Subject:
+    return Subject(host=peer_host(connection), door=context.listener)
 
 
 def _open(api: Api, frame: memoryview, position: int, version: int) -> tuple[Schema, int]:
@@ -407,6 +427,22 @@ def _own(own: OwnApi) -> Route:
         session._start(session._finish_own(own.begin(frame[start:], correlation_id), own.api, answer, stats))
 
     return Route(own.api, serve)
+
+
+def _beginning_login(route: Route) -> Route:
+    def serve(
+        session: KafkaSession,
+        frame: memoryview,
+        position: int,
+        version: int,
+        correlation_id: int,
+        answer: Answer,
+        stats: RequestStats,
+    ) -> None:
+        session._begin_login(answer)
+        route.serve(session, frame, position, version, correlation_id, answer, stats)
+
+    return Route(route.api, serve)
 
 
 _TABLE: tuple[Route, ...] = (
@@ -465,4 +501,5 @@ APIS: tuple[Api, ...] = tuple(route.api for route in _TABLE)
 _UNTOLD: tuple[Route, ...] = (_plain(penstock_verb.API, penstock_verb.handle),)
 """Served as all others, and not among those that ApiVersions tells of: no client of Kafka's knows them."""
 _ROUTES = {route.api.key: route for route in (*_TABLE, *_UNTOLD)}
+_BEGINS_LOGIN = {api.key: _beginning_login(_ROUTES[api.key]) for api in (sasl_handshake.API, sasl_authenticate.API)}
 _BEFORE_LOGIN = {api.key: _ROUTES[api.key] for api in (api_versions.API, sasl_handshake.API, sasl_authenticate.API)}

@@ -3,7 +3,8 @@
     guest ── proves who it is ──► known, as a subject      until then: little memory, little time, no other answer
 
 How it proves that is its `Login`'s business: `internal` knows brokers, `kafka` knows clients. A peer whose certificate
-says who it is is known from the start.
+says who it is is known from the start, until it begins a login: then the certificate counts no more, whatever comes of
+the login.
 """
 
 import asyncio
@@ -116,8 +117,17 @@ class Guest:
         self.login = login
         self.own_apis = own_apis
         if known_as is None:
-            connection.limit_frames(LARGEST_BEFORE_LOGIN)
-            self._deadline = asyncio.get_running_loop().call_later(LOGIN_S, self._too_late)
+            self._wait_for_login()
+
+    def _wait_for_login(self) -> None:
+        self._connection.limit_frames(LARGEST_BEFORE_LOGIN)
+        self._deadline = asyncio.get_running_loop().call_later(LOGIN_S, self._too_late)
+
+    def begin_login(self) -> None:
+        """Whom its certificate names was known until now."""
+        self.subject = None
+        self._gone()
+        self._wait_for_login()
 
     def announce(self, known: Callable[[Subject], None], gone: Callable[[], None]) -> None:
         """Have somebody told when it is known, and when it is gone."""

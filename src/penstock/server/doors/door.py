@@ -5,7 +5,7 @@ that has sockets of its own, as uvicorn has, is an `Entrance` itself.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -141,11 +141,11 @@ class House:
 
     def certificates_end_ms(self) -> dict[str, int]:
         """When what is in each file of certificates ends, by path; of one that is loaded twice, what ends first."""
-        ends: dict[str, int] = {}
-        for certificates in self.certificates:
-            for path, end in certificates.ends_ms.items():
-                ends[path] = min(end, ends.get(path, end))
-        return ends
+        return _first(each.ends_ms for each in self.certificates)
+
+    def revocation_lists_end_ms(self) -> dict[str, int]:
+        """When each list of revoked certificates is to be replaced, likewise."""
+        return _first(each.lists_end_ms for each in self.certificates)
 
     def client_limits(self) -> Limits:
         """What a client may cost, and all of them."""
@@ -157,6 +157,14 @@ class House:
             receive_bytes=limits.max_receive_bytes,
             answer_bytes=limits.max_answer_bytes,
         )
+
+
+def _first(ends_ms: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    first: dict[str, int] = {}
+    for each in ends_ms:
+        for path, end_ms in each.items():
+            first[path] = min(end_ms, first.get(path, end_ms))
+    return first
 
 
 class StreamEntrance:

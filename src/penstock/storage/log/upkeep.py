@@ -278,9 +278,7 @@ def _expired(segment: Segment, retention_ms: int, now_ms: int) -> bool:
 def _is_droppable(log: Log, now_ms: int) -> bool:
     """Whether the segment that is written has expired by time and nobody needs any of it: then it is worth a roll."""
     active = log.active
-    return (
-        active.size > 0 and _expired(active, log.options.retention_ms, now_ms) and least_floor(log) >= log.end_offset
-    )
+    return active.size > 0 and _expired(active, log.options.retention_ms, now_ms) and least_floor(log) >= log.end_offset
 
 
 def least_floor(log: Log) -> int:

@@ -11,6 +11,7 @@ from tests.unit.engine.test_engine import Machine
 from penstock.engine.coordination.shard import Shard
 from penstock.engine.groups.classic_requests import HeartbeatRequest, JoinRequest, SyncRequest
 from penstock.engine.groups.consumer_requests import ConsumerHeartbeat
+from penstock.engine.groups.topic_patterns import SEES_ALL
 
 GROUPS = 1_000
 SESSION_S, EVERY_S, ROUNDS = 45, 3, 30
@@ -32,10 +33,10 @@ async def classic(broker: Broker, group_id: str) -> Beat:
 async def modern(broker: Broker, group_id: str) -> Beat:
     groups = broker.engine.groups
     joining = ConsumerHeartbeat(group_id, "m", 0, None, None, 60_000, ("t",), topic_partitions=())
-    joined = await groups.consumer_heartbeat(joining)
+    joined = await groups.consumer_heartbeat(joining, SEES_ALL)
     beat = ConsumerHeartbeat(group_id, "m", joined.member_epoch, topic_partitions=joined.assignment)
-    await groups.consumer_heartbeat(beat)
-    return lambda: groups.consumer_heartbeat(beat._replace(topic_partitions=None))
+    await groups.consumer_heartbeat(beat, SEES_ALL)
+    return lambda: groups.consumer_heartbeat(beat._replace(topic_partitions=None), SEES_ALL)
 
 
 async def beat_for_a_while(beats: Sequence[Beat]) -> None:

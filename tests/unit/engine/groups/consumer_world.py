@@ -1,6 +1,7 @@
-"""Topics for consumer groups in tests, and assignments as people write them: `orders:0-2 payments:1`."""
+"""Topics and rights for consumer groups in tests, and assignments as people write them: `orders:0-2 payments:1`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from penstock.engine.coordination.schemas import TopicPartitions
@@ -57,6 +58,47 @@ class FakeTopics:
             info = self.get_by_id(topic_id)
             words.append(f"{info.name if info else 'a deleted topic'}:{_format_runs(numbers)}")
         return " ".join(words) or "nothing"
+
+
+class FakeRules:
+    """Who may not be told of which topics; tests change it. Without any, everybody may be told of everything."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.hidden: dict[str, frozenset[str]] = {}
+
+    def hide(self, member: str, names: Iterable[str]) -> None:
+        self.hidden[member] = frozenset(names)
+        self.revision += 1
+
+    def sight(self, member: str) -> "FakeSight":
+        return FakeSight(self, member)
+
+
+class FakeSight(NamedTuple):
+    """A `Sight` of one member."""
+
+    rules: FakeRules
+    member: str
+
+    @property
+    def revision(self) -> int:
+        return self.rules.revision
+
+    @property
+    def is_open(self) -> bool:
+        return not self.rules.hidden
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        return self.rules.hidden.get(self.member, frozenset())
+
+    @property
+    def likeness(self) -> Hashable:
+        return self.rules.revision, self.hidden
+
+    def may_see(self, name: str) -> bool:
+        return name not in self.hidden
 
 
 def _format_runs(numbers: Sequence[int]) -> str:

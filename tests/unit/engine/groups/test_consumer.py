@@ -7,7 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.unit.engine.groups.consumer_world import FakeTopics, owned_by_id
+from tests.unit.engine.groups.consumer_world import FakeRules, FakeSight, FakeTopics, owned_by_id
 
 from penstock.engine.coordination.schemas import GROUP_RECORDS, Entry, TopicPartitions
 from penstock.engine.groups import assignors
@@ -70,6 +70,7 @@ class Members(RuleBasedStateMachine):
     @initialize(counts=st.tuples(*[st.integers(1, 4)] * len(NAMES)))
     def begin(self, counts: tuple[int, ...]) -> None:
         self.topics = FakeTopics(**dict(zip(NAMES, counts, strict=True)))
+        self.rights = FakeRules()
         self.clients = {name: Client(name) for name in CLIENTS}
         self.now = 0
         self.group = self.make_group()
@@ -79,8 +80,9 @@ class Members(RuleBasedStateMachine):
         return ConsumerGroup("g", lambda: "unused", LIMITS)
 
     def send(self, client: Client, request: ConsumerHeartbeat, lost: bool) -> None:
+        before = self.targets()
         try:
-            result, entries = self.group.heartbeat(self.now, request, self.topics)
+            result, entries = self.group.heartbeat(self.now, request, self.topics, sight=self.rights.sight(client.name))
         except PenstockError as error:
             if error.code not in (Code.UNKNOWN_MEMBER, Code.FENCED_MEMBER_EPOCH, Code.UNRELEASED_INSTANCE):
                 raise
@@ -88,12 +90,38 @@ class Members(RuleBasedStateMachine):
                 client.forget()
             return
         self.written += entries
+        self.nobody_gets_what_is_hidden(before, client if request.member_epoch >= 0 else None)
+        assert not self.names_of(result.assignment or ()) & self.hidden(client)
         client.missed_an_answer = lost
         if not lost:
             client.epoch = max(result.member_epoch, 0)
             if result.assignment is not None:
                 client.told = owned_by_id(result.assignment)
                 client.owned |= client.told
+
+    def targets(self) -> dict[str, set[str]]:
+        """The topics that each member is to have something of."""
+        described = self.group.describe(self.topics).members
+        return {member.member_id: {topic.topic_name for topic in member.target_assignment} for member in described}
+
+    def names_of(self, assignment: tuple[TopicPartitions, ...]) -> set[str]:
+        found = (self.topics.get_by_id(topic_id) for topic_id, _ in assignment)
+        return {info.name for info in found if info is not None}
+
+    def hidden(self, client: Client) -> frozenset[str]:
+        """What it may not get: what it names it has been allowed to, or would not have come so far."""
+        return self.rights.sight(client.name).hidden - {*client.names} if client.regex else frozenset()
+
+    def nobody_gets_what_is_hidden(self, before: dict[str, set[str]], heard: Client | None) -> None:
+        """Not even who has not been heard of since the rules have changed, or since the group was made; who is heard of
+        does not keep it either."""
+        targets = self.targets()
+        for member in self.group.describe(self.topics).members:
+            is_heard = heard is not None and member.member_id == heard.member_id
+            had = set() if is_heard else before.get(member.member_id, set())
+            hidden = self.rights.sight(member.member_id.rpartition("-")[0]).hidden
+            if member.subscribed_topic_regex:
+                assert not (targets[member.member_id] - had) & hidden - {*member.subscribed_topic_names}
 
     @rule(
         name=st.sampled_from(CLIENTS),
@@ -157,6 +185,10 @@ class Members(RuleBasedStateMachine):
         elif count > (known.partitions if known else 0):
             self.topics.put(name, count)
 
+    @rule(name=st.sampled_from(CLIENTS), names=st.sampled_from([(), (), NAMES[:1], NAMES[1:2], NAMES[1:]]))
+    def change_rights(self, name: str, names: tuple[str, ...]) -> None:
+        self.rights.hide(name, names)
+
     @rule(duration_s=st.sampled_from([1, 10, 31, 46]))
     def wait(self, duration_s: int) -> None:
         self.now += duration_s * 1000
@@ -217,7 +249,7 @@ class Members(RuleBasedStateMachine):
         wanted: dict = {}
         for client in present:
             by_regex = {"p.*": {"pears", "plums"}, ".*s": set(NAMES), None: set()}[client.regex]
-            for name in sorted(set(client.names) | by_regex):
+            for name in sorted({*client.names} | by_regex - self.hidden(client)):
                 info = self.topics.get(name)
                 for number in range(info.partitions if info else 0):
                     wanted.setdefault((info.topic_id, number), set()).add(client.name)
@@ -314,6 +346,31 @@ def test_what_all_members_say_of_themselves_is_bounded() -> None:
     for number in range(size):
         group.heartbeat(0, ConsumerHeartbeat("g", f"m{number}", -1), topics)
     assert join(group, topics, "again")
+
+
+def test_heartbeats_ask_for_rights_only_when_something_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    group, topics, rules = ConsumerGroup("g", lambda: "", LIMITS), FakeTopics(apples=1, pears=1), FakeRules()
+    asked: list[str] = []
+    monkeypatch.setattr(FakeSight, "may_see", lambda sight, name: asked.append(name) or name not in sight.hidden)
+    rules.hide("by regex", ["pears"])
+
+    def beat(member_id: str, **fields: Any) -> int:
+        """How many names have been asked about."""
+        asked.clear()
+        epochs = {member.member_id: member.member_epoch for member in group.describe(topics).members}
+        request = ConsumerHeartbeat("g", member_id, epochs.get(member_id, 0))._replace(**fields)
+        group.heartbeat(0, request, topics, sight=rules.sight(member_id))
+        return len(asked)
+
+    joining = {"rebalance_timeout_ms": 1000, "topic_partitions": ()}
+    assert beat("by name", subscribed_topic_names=("apples",), **joining) == 0
+    assert beat("by regex", subscribed_topic_regex=".*", **joining) == 2
+    assert [beat(member) for member in ("by regex", "by name", "by regex")] == [0, 0, 0]
+    topics.put("plums", 1)
+    assert [beat(member) for member in ("by name", "by regex")] == [3, 0]
+    rules.hide("by regex", ["plums"])
+    assert [beat(member) for member in ("by name", "by regex")] == [3, 0]
+    assert beat("by regex", member_epoch=-1) == beat("by name") == 0
 
 
 def test_groups_share_what_patterns_match() -> None:

@@ -5,6 +5,7 @@ member is told what it has, `a at 2` when that is as it knows it), records (`-` 
 the group's state when it changes. A member comes with the epoch it was last told, unless the line names another.
 
     topics NAME=COUNT …            topics are made, or grow          drop NAME …
+    hide MEMBER [TOPIC,…]          the topics that a member may not be told of, from now on
     join MEMBER TOPIC … [regex=P] [instance=I] [assignor=A] [timeout=MS] [lost]
     beat MEMBER [epoch=N] [instance=I] [subscribe=TOPIC,…] [regex=P] [assignor=A] [timeout=MS] [has PARTITIONS] [lost]
     leave MEMBER [instance=I]      pause MEMBER instance=I           (a static member leaves for a while)
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.engine.groups.consumer_world import FakeTopics
+from tests.unit.engine.groups.consumer_world import FakeRules, FakeTopics
 
 from penstock.engine.coordination.schemas import Entry, Kind
 from penstock.engine.groups.classic_requests import LeavingMember
@@ -40,6 +41,7 @@ KINDS = {
 class Story:
     def __init__(self) -> None:
         self.topics = FakeTopics()
+        self.rules = FakeRules()
         self.now = 0
         self.named = 0
         self.group = self.make_group()
@@ -103,7 +105,7 @@ class Story:
             server_assignor=options.get("assignor"),
             topic_partitions=owned,
         )
-        result, entries = self.group.heartbeat(self.now, request, self.topics)
+        result, entries = self.group.heartbeat(self.now, request, self.topics, sight=self.rules.sight(member))
         if not lost:
             self.epochs[result.member_id] = result.member_epoch
         yield self.answer(result)
@@ -145,6 +147,11 @@ class Story:
     def do_drop(self, words: list[str]) -> Iterator[str]:
         for name in words:
             self.topics.remove(name)
+        yield from ()
+
+    def do_hide(self, words: list[str]) -> Iterator[str]:
+        member, *names = words
+        self.rules.hide(member, names[0].split(",") if names else ())
         yield from ()
 
     def do_commit(self, words: list[str]) -> Iterator[str]:

@@ -32,6 +32,7 @@ from penstock.engine.groups.offsets import (
     TransactionalCommit,
 )
 from penstock.engine.groups.retention import RETENTION_MS
+from penstock.engine.groups.topic_patterns import SEES_ALL
 from penstock.errors import Code, PenstockError
 
 T0: Spot = ("t", 0)
@@ -169,7 +170,8 @@ class Shard:
             "topic_partitions": (),
         }
         return self.ask(
-            "consumer_heartbeat", ConsumerHeartbeat(group, member, epoch, **(joining if epoch == 0 else {}))
+            *("consumer_heartbeat", ConsumerHeartbeat(group, member, epoch, **(joining if epoch == 0 else {}))),
+            SEES_ALL,
         )
 
     def listed(self, *, states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> list[GroupListing]:
@@ -302,16 +304,16 @@ def test_a_deleted_topic_takes_its_offsets_along(shard: Shard) -> None:
 def test_a_classic_group_with_members_is_no_consumer_group(shard: Shard) -> None:
     member = shard.join("g", "t")
     joining = ConsumerHeartbeat("g", "m", 0, None, None, 1000, ("t",), topic_partitions=())
-    assert shard.refused("consumer_heartbeat", joining) is Code.GROUP_NOT_FOUND
+    assert shard.refused("consumer_heartbeat", joining, SEES_ALL) is Code.GROUP_NOT_FOUND
     assert shard.refused("describe_consumer", "g") is Code.GROUP_NOT_FOUND
     leave(shard, member)
     shard.commit(at=4)
-    assert shard.refused("consumer_heartbeat", joining._replace(member_epoch=5)) is Code.GROUP_NOT_FOUND
+    assert shard.refused("consumer_heartbeat", joining._replace(member_epoch=5), SEES_ALL) is Code.GROUP_NOT_FOUND
     invalid = joining._replace(rebalance_timeout_ms=-1)
-    assert shard.refused("consumer_heartbeat", invalid) is Code.INVALID_REQUEST
+    assert shard.refused("consumer_heartbeat", invalid, SEES_ALL) is Code.INVALID_REQUEST
     assert shard.listed() == [GroupListing("g", "consumer", "Empty", "classic")]
     position = len(shard.log)
-    shard.ask("consumer_heartbeat", joining)
+    shard.ask("consumer_heartbeat", joining, SEES_ALL)
     assert shard.log[position] == Record(*GROUP_RECORDS.encode(Entry(Kind.GROUP, ("g",), None)), None)
     assert shard.listed() == [GroupListing("g", "consumer", "Stable", "consumer")]
     assert shard.fetch()[T0] == 4
@@ -357,8 +359,8 @@ def test_a_dump_is_what_was_there_when_it_was_asked_for(shard: Shard) -> None:
 
 
 def test_a_consumer_group_begins_with_a_member_that_joins(shard: Shard) -> None:
-    assert shard.refused("consumer_heartbeat", ConsumerHeartbeat("g", "m", 3)) is Code.GROUP_NOT_FOUND
-    assert shard.refused("consumer_heartbeat", ConsumerHeartbeat("g", "m", -1)) is Code.GROUP_NOT_FOUND
+    assert shard.refused("consumer_heartbeat", ConsumerHeartbeat("g", "m", 3), SEES_ALL) is Code.GROUP_NOT_FOUND
+    assert shard.refused("consumer_heartbeat", ConsumerHeartbeat("g", "m", -1), SEES_ALL) is Code.GROUP_NOT_FOUND
     assert shard.listed() == []
 
 

@@ -11,6 +11,7 @@ from penstock.engine.groups.classic_requests import JoinRequest, LeavingMember, 
 from penstock.engine.groups.consumer_requests import LEAVING, ConsumerHeartbeat
 from penstock.engine.groups.machine import GroupMachine
 from penstock.engine.groups.member_room import MemberRoom
+from penstock.engine.groups.topic_patterns import SEES_ALL
 from penstock.errors import Code, PenstockError
 
 LIMIT = 10_000
@@ -32,7 +33,7 @@ def join(machine: GroupMachine, group_id: str, size: int, member_id: str = "", *
 def beat(machine: GroupMachine, group_id: str, size: int, member_id: str = "m", epoch: int = 0) -> Outcome:
     names = None if size < 0 else tuple(f"{number:096}" for number in range(size // 96))
     request = ConsumerHeartbeat(group_id, member_id, epoch, None, None, 10_000, names, topic_partitions=())
-    return machine.consumer_heartbeat(0, 1, request)
+    return machine.consumer_heartbeat(0, 1, request, SEES_ALL)
 
 
 def test_groups_of_all_shards_share_it() -> None:

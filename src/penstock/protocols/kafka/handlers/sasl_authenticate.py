@@ -1,6 +1,6 @@
 """SaslAuthenticate 0-2: a peer's messages of the mechanism it chose.
 
-A failure is told late, so guessing is slow, and always in the same words.
+A failure is told late, so guessing is slow, and always in the same words. Until then nothing of what was said is kept.
 """
 
 import asyncio
@@ -26,10 +26,11 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
         return {"error_code": ILLEGAL_SASL_STATE, "error_message": "nobody proves anything at this listener"}
     if caller.login.subject is not None:
         return {"error_code": ILLEGAL_SASL_STATE, "error_message": "who this is has been proved before"}
+    refusal = caller.login.refusal
     try:
-        answer = await caller.login.step(request.auth_bytes)
+        return {"error_code": NONE, "auth_bytes": await caller.login.step(request.auth_bytes)}
     except NotProven as error:
         log_.limited("login").warning("authentication failed", peer=caller.host, reason=str(error))
-        await asyncio.sleep(_FAILURE_DELAY_S)
-        return {"error_code": _SASL_AUTHENTICATION_FAILED, "error_message": caller.login.refusal}
-    return {"error_code": NONE, "auth_bytes": answer}
+    del request  # and the error is gone, with its frames: who waits here holds nothing of what was said
+    await asyncio.sleep(_FAILURE_DELAY_S)
+    return {"error_code": _SASL_AUTHENTICATION_FAILED, "error_message": refusal}

@@ -9,7 +9,7 @@ from penstock.protocols.kafka.verbs.verb import Answer, Asked, Verb, changing, r
 from penstock.security.methods import Method
 from penstock.security.modes import ANY_THING, Refusal
 from penstock.security.names import user_principal
-from penstock.security.rules import ANY_HOST, ANY_NAME, ANYBODY, MAX_NAME_CHARS, Effect, Rule, plain_host
+from penstock.security.rules import ANY_NAME, ANYBODY, MAX_NAME_CHARS, Effect, Rule, hosts_about, plain_host
 from penstock.security.ruleset import Ruleset
 
 _MOST_OPEN_RULES: Final = 100
@@ -48,9 +48,9 @@ async def explain(asked: Asked) -> Answer:
 
 def _of_other_hosts(rules: Ruleset, principals: set[str], resource: Resource, host: str) -> int:
     """How many rules about it are for single hosts that were not asked about."""
-    asked = plain_host(host)
+    asked = hosts_about(host)
     return sum(
-        rule.principal in principals and rule.covers(*resource) and plain_host(rule.host) not in (ANY_HOST, asked)
+        rule.principal in principals and rule.covers(*resource) and plain_host(rule.host) not in asked
         for rule in rules.rules
     )
 
