@@ -36,10 +36,7 @@ def start(
         "serve",
         "--data-dir",
         str(directory / "data"),
-        "--kafka",
-        "127.0.0.1:0",
-        "--http",
-        "127.0.0.1:0",
+        *(word for flag in ("--kafka", "--http") if flag not in flags for word in (flag, "127.0.0.1:0")),
         *flags,
     ]
     if settings:
