@@ -21,16 +21,19 @@ from penstock.storage.log.segment import Segment
 SEGMENT_BYTES = 6 << 20
 BATCH_BYTES = 50_000
 BATCHES = 300
+BATCHES_AHEAD = 20
+"""Of what is synced: who writes faster than segments can be rolled gets few, and large ones."""
 
 
 async def write(partition: Partition, coin: random.Random) -> list[Segment]:
     """Some sealed segments, written by this process."""
     log = partition.opened()
-    for number in range(BATCHES):
-        rows = [NewRecord(b"k", coin.randbytes(BATCH_BYTES), (), START_MS + number)]
-        partition.append(memoryview(bytearray(build_batch(rows))))
-        await asyncio.sleep(0)
     async with asyncio.timeout(60):
+        for number in range(BATCHES):
+            rows = [NewRecord(b"k", coin.randbytes(BATCH_BYTES), (), START_MS + number)]
+            partition.append(memoryview(bytearray(build_batch(rows))))
+            while partition.high_watermark < number - BATCHES_AHEAD:  # noqa: ASYNC110 - segments are rolled meanwhile
+                await asyncio.sleep(0.001)
         while partition.high_watermark < BATCHES or log.unsealed:  # noqa: ASYNC110 - rounds and upkeep are under way
             await asyncio.sleep(0.01)
     sealed = [segment for segment in log.segments if segment.sealed]
