@@ -25,7 +25,8 @@ from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.engine.coordination.registry import REGISTERED
 from penstock.engine.internal_settings import altered_settings, topic_config
 from penstock.engine.partition_state import NOBODY, PartitionState
-from penstock.engine.topics import MAX_PARTITIONS, Topic, TopicRecord, Topics, check_count, check_name, check_own
+from penstock.engine.topic_names import check_name
+from penstock.engine.topics import MAX_PARTITIONS, Topic, TopicRecord, Topics, check_count, check_own
 from penstock.errors import Code, PenstockError
 from penstock.ports.metadata import Entry, MetadataConflict, MetadataStore, MetadataUnavailable
 from penstock.ports.randomness import Randomness, new_uuid

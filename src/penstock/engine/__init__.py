@@ -12,6 +12,7 @@ replicas.py      the logs of this broker's replicas: made, opened, shortened, cl
 partition_state.py  who holds, follows and leads a partition, in which epoch
 leadership.py    what a leader knows of its followers
 topics.py        topics and their settings as the metadata store has them
+topic_names.py   what a topic may be called
 topic_config.py  a topic's settings: names, defaults, checks; internal_settings.py  those of the broker's own topics
 attached.py      logs attached to partitions: where these are, led and followed with them
 partition_events.py  who hears what becomes of partitions

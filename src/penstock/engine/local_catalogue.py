@@ -31,6 +31,7 @@ from penstock.engine.partition_events import PartitionEvents
 from penstock.engine.partition_state import PartitionState, alone
 from penstock.engine.replicas import OPENED_AT_ONCE, Replicas
 from penstock.engine.settings import EngineSettings, Ports
+from penstock.engine.topic_names import check_name
 from penstock.engine.topics import (
     CREATING,
     GROWING,
@@ -41,7 +42,6 @@ from penstock.engine.topics import (
     TopicRecord,
     Topics,
     check_count,
-    check_name,
     check_own,
 )
 from penstock.engine.unfinished import Unfinished

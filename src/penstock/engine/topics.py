@@ -1,6 +1,5 @@
 """Topics as the metadata store has them: name, id, partitions, settings, leader epoch."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -12,7 +11,6 @@ from penstock.engine.partition import Partition
 from penstock.engine.topic_config import TopicConfig
 from penstock.errors import Code, PenstockError
 
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 TOPICS = "topics/"
 CREATING = "creating/"
 REMOVING = "removing/"
@@ -20,16 +18,6 @@ GROWING = "growing/"
 MAX_PARTITIONS = 10_000
 """Of one broker. The broker's own topics do not count and are never refused: without them nobody gets a group."""
 MAX_TOPIC_PARTITIONS = 10_000
-
-
-def check_name(name: str) -> None:
-    """Raises PenstockError INVALID_TOPIC."""
-    if not _NAME.fullmatch(name) or name in (".", ".."):
-        shown = name if len(name) <= 60 else name[:57] + "..."
-        raise PenstockError(
-            Code.INVALID_TOPIC,
-            f"topic name {shown!r} is not 1 to 249 of letters, digits, dot, underscore and hyphen",
-        )
 
 
 def check_count(name: str, count: int, before: int) -> None:

@@ -12,7 +12,8 @@ from penstock.cluster.image import CORDON
 from penstock.engine.access import Operation
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.engine.topic_config import SETTINGS, Setting
-from penstock.engine.topics import Topic, check_name
+from penstock.engine.topic_names import check_name
+from penstock.engine.topics import Topic
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka.handlers import Caller, Context
 from penstock.protocols.kafka_wire.messages import Message

@@ -5,7 +5,7 @@ names the partition the next page begins with.
 """
 
 from penstock.engine.access import Operation
-from penstock.engine.topics import check_name
+from penstock.engine.topic_names import check_name
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import authorized_operations
 from penstock.protocols.kafka.handlers import Caller, Context, Fields
