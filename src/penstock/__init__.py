@@ -19,6 +19,7 @@ hosts.py          addresses of peers, as they are compared and counted
 nearest.py        the known name that is nearest to an unknown one
 obstacles.py      why the operating system refuses a path or an address
 private_files.py  who else may read a file with a secret
+quantities.py     times and sizes as people write them
 tasks.py          background tasks whose unexpected errors stop the broker
 turns.py          slow work in steps, one step in each turn of the event loop
 pytest_plugin.py  the fixtures for pytest

@@ -12,6 +12,7 @@ from penstock.cli import wire
 from penstock.cli.connection import Refused, Server, server_of_words
 from penstock.cli.failure import CommandError
 from penstock.cli.topics import Partition, fetch_topics, unknown_topics
+from penstock.quantities import UNITS_MS, parse_duration_ms
 
 if TYPE_CHECKING:
     from penstock.protocols.kafka_wire.messages import Message
@@ -24,8 +25,6 @@ _PARTITIONS_AT_ONCE: Final = 100
 20,000."""
 
 _FENCE_TIMEOUT_MS: Final = 1  # of a transaction that is never begun, as Kafka's own fencing has it
-_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _WORD_START: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
@@ -80,9 +79,10 @@ class Duration(click.ParamType[int]):
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        if not (found := _DURATION.fullmatch(str(value).strip())):
+        try:
+            return parse_duration_ms(str(value))
+        except ValueError:
             self.fail(f"{value!r} is no duration; write 90s, 15m, 2h or 1d.", param, ctx)
-        return int(float(found[1]) * _UNITS_MS[found[2]])
 
 
 class TransactionalId(click.ParamType[str]):
@@ -108,7 +108,7 @@ def format_age(age_ms: int | None) -> str | None:
         return f"{age_ms}ms"
     words = []
     for unit in ("d", "h", "m", "s"):
-        count, age_ms = divmod(age_ms, _UNITS_MS[unit])
+        count, age_ms = divmod(age_ms, UNITS_MS[unit])
         words += [f"{count}{unit}"] if count else []
     return " ".join(words[:2])
 
