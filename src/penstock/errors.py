@@ -77,6 +77,11 @@ class Code(StrEnum):
     INVALID_REGEX = "invalid_regex"
     OFFSET_METADATA_TOO_LARGE = "offset_metadata_too_large"
     UNSTABLE_OFFSET = "unstable_offset"
+    # --- queues
+    INVALID_QUEUE = "invalid_queue"
+    UNKNOWN_QUEUE = "unknown_queue"
+    STALE_RECEIPT = "stale_receipt"
+    QUEUE_FULL = "queue_full"
     # --- transactions
     TRANSACTIONAL_ID_NOT_FOUND = "transactional_id_not_found"
     INVALID_PRODUCER_ID_MAPPING = "invalid_producer_id_mapping"

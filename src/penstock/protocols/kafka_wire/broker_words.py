@@ -1,9 +1,10 @@
 """An error as brokers tell it to each other: Kafka's number, and our own word where that stands for several codes.
 
-Kafka has one number for a storage that is full, one that failed and a log that is damaged, one for what is not allowed
-and what passes a limit, and one for what took too long and what nobody knows the outcome of. A broker goes by which of
-them it is, so the word is told beside the number: in a tagged field of the partition (Fetch, AddPartitionsToTxn,
-WriteTxnMarkers), or in CopySegment and Forward, which have no tags.
+Kafka has one number for a storage that is full, one that failed and a log that is damaged, one for what is not allowed,
+what passes a limit and a queue that is full, one for what took too long and what nobody knows the outcome of, one for
+a group and a queue that nobody knows, and one for a request and the name of a queue that are not valid. A broker goes
+by which of them it is, so the word is told beside the number: in a tagged field of the partition (Fetch,
+AddPartitionsToTxn, WriteTxnMarkers), or in CopySegment and Forward, which have no tags.
 
 While brokers of two releases work together, the earlier ones pass over the word and read the number as they always did.
 From them comes a number alone: it is read as the code that is true of all it may stand for. So is one beside a word
@@ -25,6 +26,8 @@ _TRUE_OF_ALL: Final = {
     errors.KAFKA_STORAGE_ERROR: Code.STORAGE_FAILED,  # full or damaged, it did not do what it should
     errors.POLICY_VIOLATION: Code.NOT_ALLOWED,  # by a limit, perhaps
     errors.REQUEST_TIMED_OUT: Code.TIMED_OUT,  # whatever may come of it
+    errors.INVALID_REQUEST: Code.INVALID_REQUEST,  # in the name of a queue, perhaps
+    errors.GROUP_ID_NOT_FOUND: Code.GROUP_NOT_FOUND,  # whoever knows no queue of a group
 }
 _BY_NUMBER: Final = {
     **{number: code for code, number in errors.KAFKA_CODES.items()},

@@ -37,6 +37,11 @@ SHARED = {
     Code.NOT_ALLOWED: Code.NOT_ALLOWED,
     Code.TIMED_OUT: Code.TIMED_OUT,
     Code.OUTCOME_UNKNOWN: Code.TIMED_OUT,
+    Code.QUEUE_FULL: Code.NOT_ALLOWED,
+    Code.INVALID_REQUEST: Code.INVALID_REQUEST,
+    Code.INVALID_QUEUE: Code.INVALID_REQUEST,
+    Code.GROUP_NOT_FOUND: Code.GROUP_NOT_FOUND,
+    Code.UNKNOWN_QUEUE: Code.GROUP_NOT_FOUND,
 }
 """Codes that have their number with others, and what is true of all of these."""
 UNAVAILABLE = dict.fromkeys((Code.NOT_AVAILABLE, Code.NOT_LEADER), Code.COORDINATOR_NOT_AVAILABLE)
