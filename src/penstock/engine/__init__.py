@@ -38,4 +38,5 @@ steady_clock.py  wall time that never jumps
 coordination/    state machines on partitions of internal topics
 groups/          consumer groups and their offsets
 transactions/    transactions
+queues/          queues: who has which records, and what became of them
 """
