@@ -16,7 +16,7 @@ from dataclasses import replace
 from uuid import UUID
 
 from penstock.cluster import keys
-from penstock.cluster.image import ATTACHES_FROM, BrokerRecord, DeletedTopic, Image
+from penstock.cluster.image import BrokerRecord, DeletedTopic, Image
 from penstock.cluster.placement import extend, place
 from penstock.cluster.watcher import Watcher
 from penstock.engine.attached import attached_topic
@@ -26,7 +26,16 @@ from penstock.engine.coordination.registry import REGISTERED
 from penstock.engine.internal_settings import altered_settings, topic_config
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.engine.topic_names import check_name
-from penstock.engine.topics import MAX_PARTITIONS, Topic, TopicRecord, Topics, check_count, check_own
+from penstock.engine.topics import (
+    MAX_PARTITIONS,
+    QueueSettings,
+    Topic,
+    TopicRecord,
+    Topics,
+    altered_queues,
+    check_count,
+    check_own,
+)
 from penstock.errors import Code, PenstockError
 from penstock.ports.metadata import Entry, MetadataConflict, MetadataStore, MetadataUnavailable
 from penstock.ports.randomness import Randomness, new_uuid
@@ -311,49 +320,49 @@ class ClusterCatalogue:
     async def alter_topic(
         self, topic: Topic, alter: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
     ) -> None:
-        settings: Mapping[str, str] | None = None
-        try:
-            while True:
-                stored = await self._stored(topic)
-                record = TopicRecord.decode(stored.value)
-                settings = altered_settings(topic.name, record.settings, alter)
-                topic_config(topic.name, settings, self._defaults)
-                if validate_only:
-                    return
-                revision = stored.revision
-                if settings != record.settings:
-                    value = replace(record, settings=settings).encode()
-                    try:
-                        revision = await self._store.transact(
-                            expect={stored.key: stored.revision}, put={stored.key: value}
-                        )
-                    except MetadataConflict:
-                        continue
-                break
-        except MetadataUnavailable as error:
-            maybe = f"topic {topic.name!r} may or may not have new settings"
-            entry = await self._stored_after_all(topic, maybe, error)
-            if entry is None or TopicRecord.decode(entry.value).settings != settings:
-                raise self._unavailable(maybe, error) from error
-            revision = entry.revision
+        def change(record: TopicRecord) -> TopicRecord:
+            settings = altered_settings(topic.name, record.settings, alter)
+            topic_config(topic.name, settings, self._defaults)
+            return replace(record, settings=settings)
+
+        maybe = f"topic {topic.name!r} may or may not have new settings"
+        record, revision = await self._change(
+            topic, change, lambda record: record.settings, maybe, validate_only=validate_only
+        )
+        if validate_only:
+            return
 
         def is_acting() -> bool:
             entry = self._image.topics.get(topic.name)
             shown = self._topics.get_by_id(topic.topic_id)
             overtaken = self._image.revision >= revision and (entry is None or entry.revision > revision)
-            return shown is None or shown.config.given == settings or overtaken
+            return shown is None or shown.config.given == record.settings or overtaken
 
         await self._until(is_acting, f"topic {topic.name!r} has new settings, but this broker does not go by them yet")
 
+    async def alter_queues(self, topic: Topic, alter: Callable[[QueueSettings], QueueSettings]) -> None:
+        self._image.check_attaches(f"topic {topic.name!r} can have no queues")
+
+        def change(record: TopicRecord) -> TopicRecord:
+            return replace(record, queues=altered_queues(topic.name, record.queues, alter))
+
+        maybe = f"the queues of topic {topic.name!r} may or may not be changed"
+        _, revision = await self._change(topic, change, lambda record: record.queues, maybe)
+
+        def is_acting() -> bool:
+            entry = self._image.topics.get(topic.name)
+            shown = self._topics.get_by_id(topic.topic_id)
+            if self._image.revision < revision:
+                return False
+            return entry is None or shown is None or shown.queues == entry.record.queues
+
+        await self._until(
+            is_acting, f"the queues of topic {topic.name!r} are changed, but this broker does not go by them yet"
+        )
+
     async def attach(self, topic: Topic, kind: str, settings: Mapping[str, str]) -> None:
         attached_topic(topic, kind, settings)
-        if self._image.level < ATTACHES_FROM:
-            raise PenstockError(
-                Code.NOT_AVAILABLE,
-                f"nothing can be attached to {topic.name!r}: the cluster is at feature level {self._image.level}, and "
-                f"level {ATTACHES_FROM} needs every broker to be of this release",
-                help="Upgrade all brokers, and start those that are down.",
-            )
+        self._image.check_attaches(f"nothing can be attached to {topic.name!r}")
         try:
             while True:
                 stored = await self._stored(topic)
@@ -405,6 +414,41 @@ class ClusterCatalogue:
         await self._until(lambda: self._topics.get_by_id(topic.topic_id) is None, gone)
 
     # --- steps
+
+    async def _change(
+        self,
+        topic: Topic,
+        change: Callable[[TopicRecord], TopicRecord],
+        part: Callable[[TopicRecord], object],
+        maybe: str,
+        *,
+        validate_only: bool = False,
+    ) -> tuple[TopicRecord, int]:
+        """Change a topic's record, tried again when others are quicker; the record, and its revision.
+
+        Args:
+            part: what of it is changed, which is looked for if the store does not say whether it was.
+            maybe: what to say if it is not found.
+        """
+        wanted: object = None
+        try:
+            while True:
+                stored = await self._stored(topic)
+                before = TopicRecord.decode(stored.value)
+                record = change(before)
+                wanted = part(record)
+                if validate_only or wanted == part(before):
+                    return record, stored.revision
+                with suppress(MetadataConflict):
+                    revision = await self._store.transact(
+                        expect={stored.key: stored.revision}, put={stored.key: record.encode()}
+                    )
+                    return record, revision
+        except MetadataUnavailable as error:
+            entry = await self._stored_after_all(topic, maybe, error)
+            if entry is None or part(record := TopicRecord.decode(entry.value)) != wanted:
+                raise self._unavailable(maybe, error) from error
+            return record, entry.revision
 
     async def _stored(self, topic: Topic) -> Entry:
         """A topic as the store has it. Raises PenstockError UNKNOWN_TOPIC."""

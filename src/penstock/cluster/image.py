@@ -14,12 +14,13 @@ import orjson
 from penstock.cluster import keys
 from penstock.engine.partition_state import PartitionState
 from penstock.engine.topics import TopicRecord
+from penstock.errors import Code, PenstockError
 from penstock.ports.metadata import Change, Snapshot
 
 _DAMAGED_EPOCH = -2  # an empty log has -1
 FEATURE_LEVEL = 2
 """What brokers of this release can. 1: their records prove that they know the cluster's secret, if it has one.
-2: they keep what is attached to partitions, and count it for who is in sync.
+2: they keep what is attached to partitions, and count it for who is in sync; they know queues.
 """
 ATTACHES_FROM = 2
 CORDON = "penstock.cordon"
@@ -348,6 +349,16 @@ class Image:
         if self._proves is None:
             return True
         return self._proves(broker) if broker.proof else level < 1
+
+    def check_attaches(self, cannot: str) -> None:
+        """Raises PenstockError NOT_AVAILABLE while there may be brokers that know nothing of queues."""
+        if self.level < ATTACHES_FROM:
+            raise PenstockError(
+                Code.NOT_AVAILABLE,
+                f"{cannot}: the cluster is at feature level {self.level}, and level {ATTACHES_FROM} needs every broker "
+                "to be of this release",
+                help="Upgrade all brokers, and start those that are down.",
+            )
 
     def is_live(self, broker_id: int) -> bool:
         """Whether a broker is there and may lead and be in sync."""

@@ -164,7 +164,7 @@ class Opening:
 
     def _new_topic(self, entry: TopicEntry) -> Topic:
         config = topic_config(entry.name, entry.record.settings, self._engine.topic_defaults)
-        topic = Topic(entry.name, entry.record.topic_id, config, [])
+        topic = Topic(entry.name, entry.record.topic_id, config, [], queues=entry.record.queues)
         states = self._image.states.get(entry.record.topic_id, {})
         for index in range(entry.record.partitions):
             if index not in states:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.engine.topics import Topic
+from penstock.engine.topics import QueueSettings, Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,16 @@ class Catalogue(Protocol):
         """Attach a log of a kind to every partition of a topic; nothing if it has them. See `attached.py`.
 
         UNKNOWN_TOPIC, INVALID_TOPIC, INVALID_CONFIG, STORAGE_FULL, NOT_AVAILABLE.
+        """
+        ...
+
+    async def alter_queues(self, topic: Topic, alter: Callable[[QueueSettings], QueueSettings]) -> None:
+        """Change which queues a topic has and what is set for them; `alter` makes the new ones of those there are.
+
+        It may be called several times, and what it raises is raised. What is set means nothing here. Attach first what
+        the queues are kept in: an earlier release knows no queues, and would drop them, but refuses a topic with that.
+
+        UNKNOWN_TOPIC, LIMIT_EXCEEDED, NOT_AVAILABLE.
         """
         ...
 

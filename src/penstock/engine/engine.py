@@ -33,7 +33,7 @@ from penstock.engine.settings import EngineSettings, Ports
 from penstock.engine.steady_clock import SteadyClock
 from penstock.engine.tails import Tails
 from penstock.engine.topic_config import check_settings, tidy_settings
-from penstock.engine.topics import Topic, Topics, check_own
+from penstock.engine.topics import QueueSettings, Topic, Topics, check_own
 from penstock.engine.transactions.transactions import Transactions
 from penstock.errors import Code, PenstockError
 from penstock.observe.stats import Stats
@@ -233,6 +233,10 @@ class Engine:
         if attachment.kind not in topic.attached:
             check_own(topic.name, "cannot have anything attached to it")
             await self.catalogue.attach(topic, attachment.kind, attachment.settings)
+
+    async def alter_queues(self, topic: Topic, alter: Callable[[QueueSettings], QueueSettings]) -> None:
+        check_own(topic.name, "cannot have queues")
+        await self.catalogue.alter_queues(topic, alter)
 
     async def delete_topic(self, topic: Topic) -> None:
         await self.catalogue.delete_topic(topic)

@@ -38,9 +38,11 @@ from penstock.engine.topics import (
     MAX_PARTITIONS,
     REMOVING,
     TOPICS,
+    QueueSettings,
     Topic,
     TopicRecord,
     Topics,
+    altered_queues,
     check_count,
     check_own,
 )
@@ -182,7 +184,8 @@ class LocalCatalogue:
         """Recover all logs, some hundred at a time: each group costs one thread hop and one sync round."""
         topics = []
         for name, record in records.items():
-            topic = Topic(name, record.topic_id, topic_config(name, record.settings, self._defaults), [])
+            config = topic_config(name, record.settings, self._defaults)
+            topic = Topic(name, record.topic_id, config, [], queues=record.queues)
             topic.partitions += [self._partition(topic, index, record) for index in range(record.partitions)]
             attach_all(topic, record.attached, self._attached)
             topics.append(topic)
@@ -386,6 +389,18 @@ class LocalCatalogue:
                 self._replicas.caretaker.call(log)
             if config.log.flush is not Flush.OS:  # what was left to the system until now keeps the new promise
                 await asyncio.gather(*map(self._committer.commit, logs))
+
+    async def alter_queues(self, topic: Topic, alter: Callable[[QueueSettings], QueueSettings]) -> None:
+        async with self._changing:
+            stored = await self._stored(topic)
+            record = TopicRecord.decode(stored.value)
+            queues = altered_queues(topic.name, record.queues, alter)
+            if queues == record.queues:
+                return
+            value = replace(record, queues=queues).encode()
+            await self._store.transact(expect={stored.key: stored.revision}, put={stored.key: value})
+            topic.queues = queues
+            self._topics.changed()
 
     async def delete_topic(self, topic: Topic) -> None:
         async with self._changing:

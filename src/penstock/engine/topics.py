@@ -1,6 +1,6 @@
 """Topics as the metadata store has them: name, id, partitions, settings, leader epoch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -18,6 +18,11 @@ GROWING = "growing/"
 MAX_PARTITIONS = 10_000
 """Of one broker. The broker's own topics do not count and are never refused: without them nobody gets a group."""
 MAX_TOPIC_PARTITIONS = 10_000
+MAX_QUEUES = 1_000
+"""Of one topic: all its groups, with their settings, are in its record."""
+MAX_QUEUES_BYTES = 100_000
+QueueSettings = Mapping[str, Mapping[str, str]]
+"""By group, what was set for the queue that it makes of a topic."""
 
 
 def check_count(name: str, count: int, before: int) -> None:
@@ -26,6 +31,30 @@ def check_count(name: str, count: int, before: int) -> None:
         why = f"it has {before}, and can only grow; " if before else ""
         allowed = f"allowed: {before + 1} to {MAX_TOPIC_PARTITIONS}"
         raise PenstockError(Code.INVALID_PARTITIONS, f"{count} partitions for {name!r}: {why}{allowed}")
+
+
+def altered_queues(name: str, stored: QueueSettings, alter: Callable[[QueueSettings], QueueSettings]) -> QueueSettings:
+    """The queues of a topic after a change, as they are kept. Raises PenstockError LIMIT_EXCEEDED."""
+    altered = _plain(alter(stored))
+    if len(altered) > MAX_QUEUES and len(altered) > len(stored):
+        raise PenstockError(
+            Code.LIMIT_EXCEEDED,
+            f"{len(altered)} queues of topic {name!r}; allowed: {MAX_QUEUES}",
+            help="delete queues that nobody uses, or make another topic",
+        )
+    size = len(orjson.dumps(altered))
+    if size > MAX_QUEUES_BYTES and size > len(orjson.dumps(_plain(stored))):
+        raise PenstockError(
+            Code.LIMIT_EXCEEDED,
+            f"the queues of topic {name!r} and their settings would take {size} bytes; allowed: {MAX_QUEUES_BYTES}",
+            help="unset what is as its default, delete queues that nobody uses, or make another topic",
+        )
+    return altered
+
+
+def _plain(named: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    """As it is written down."""
+    return {name: dict(settings) for name, settings in named.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +67,7 @@ class TopicRecord:
     leader_epoch: int
     attached: Mapping[str, Mapping[str, str]] = field(default_factory=dict, hash=False)
     """What is attached to each partition: kinds of logs, and the settings of each (`attached.py`)."""
+    queues: QueueSettings = field(default_factory=dict, hash=False)
 
     def encode(self) -> bytes:
         return orjson.dumps(
@@ -46,7 +76,8 @@ class TopicRecord:
                 "partitions": self.partitions,
                 "settings": dict(self.settings),
                 "leader_epoch": self.leader_epoch,
-                **({"attached": {kind: dict(given) for kind, given in self.attached.items()}} if self.attached else {}),
+                **({"attached": _plain(self.attached)} if self.attached else {}),
+                **({"queues": _plain(self.queues)} if self.queues else {}),
             }
         )
 
@@ -59,6 +90,7 @@ class TopicRecord:
             fields["settings"],
             fields["leader_epoch"],
             fields.get("attached", {}),
+            fields.get("queues", {}),
         )
 
 
@@ -70,6 +102,7 @@ class Topic:
     partitions: list[Partition]
     attached: "dict[str, Topic]" = field(default_factory=dict)
     """By kind: what holds the logs attached to `partitions`, each at the index of its own."""
+    queues: QueueSettings = field(default_factory=dict)
 
     @property
     def with_attached(self) -> "tuple[Topic, ...]":
@@ -130,7 +163,7 @@ class Topics:
         self.revision += 1
 
     def changed(self) -> None:
-        """A topic has more partitions than before, or others lead or follow some."""
+        """A topic has more partitions or other queues than before, or others lead or follow some partitions."""
         self.revision += 1
 
     def get(self, name: str) -> Topic | None:

@@ -252,3 +252,23 @@ async def test_moves_take_it_along(trial: Trial) -> None:
     for target in ((2, 3), (3, 1)):
         await _moved(trial, target)
         assert await step(trial, "c") == 3
+
+
+@trial
+async def test_every_broker_knows_the_queues_of_a_topic_and_so_does_one_that_starts(trial: Trial) -> None:
+    await begun(trial)
+    topics = {node_id: trial.cluster.lives[node_id].engine.topics.get("t") for node_id in (1, 2, 3)}
+    queues = {"orders": {"ttl": "1h"}, "others": {}}
+
+    async def alter(broker: Any) -> None:
+        topic = broker.engine.topics.get("t")
+        await broker.engine.alter_queues(topic, lambda _: queues)
+        assert topic.queues == queues
+
+    await trial.do(2, alter)
+    await trial.until(lambda: all(topic is not None and topic.queues == queues for topic in topics.values()))
+    trial.cluster.kill(3)
+    trial.cluster.start(3)
+    await trial.until(lambda: trial.cluster.is_up(3) and trial.knows(3, "t"))
+    found = trial.cluster.lives[3].engine.topics.get("t")
+    assert found is not None and found.queues == queues and found.attached.keys() == {"count"}

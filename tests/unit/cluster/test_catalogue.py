@@ -13,14 +13,14 @@ import pytest
 
 from penstock.cluster import keys
 from penstock.cluster.catalogue import ClusterCatalogue
-from penstock.cluster.image import BrokerRecord, DeletedTopic, End, Image
+from penstock.cluster.image import ATTACHES_FROM, BrokerRecord, DeletedTopic, End, Image
 from penstock.cluster.watcher import Watcher
 from penstock.engine.catalogue import Catalogue, NewTopic
 from penstock.engine.coordination.internal_topics import OFFSETS_TOPIC
 from penstock.engine.coordination.registry import SETTINGS
 from penstock.engine.partition_state import NOBODY, PartitionState
 from penstock.engine.topic_config import make_config
-from penstock.engine.topics import Topic, TopicRecord, Topics
+from penstock.engine.topics import MAX_QUEUES, Topic, TopicRecord, Topics
 from penstock.errors import Code, PenstockError
 from penstock.ports.metadata import MetadataConflict, MetadataUnavailable
 from penstock.testing.memory_metadata import SimulatedClient, SimulatedEtcd
@@ -74,9 +74,9 @@ class Broker:
             config = make_config(entry.record.settings, {})
             topic = self.topics.get(name)
             if topic is None:
-                self.topics.add(Topic(name, entry.record.topic_id, config, partitions))
+                self.topics.add(Topic(name, entry.record.topic_id, config, partitions, queues=entry.record.queues))
             else:
-                topic.config, topic.partitions = config, partitions
+                topic.config, topic.partitions, topic.queues = config, partitions, entry.record.queues
         self.watcher.wake()
 
 
@@ -633,6 +633,96 @@ def test_new_settings_through_a_lost_answer(made: bool) -> None:
             error = await refused(altering)
             assert error.code is Code.NOT_AVAILABLE and STORE in str(error)
             assert topic.config.given == {}
+
+    run_virtual(main, 1)
+
+
+# --- queues
+
+
+async def with_queues(cluster: Cluster, *node_ids: int) -> list[Broker]:
+    """Brokers of a cluster in which topics may have queues."""
+    await cluster.test.transact(put={keys.FEATURES: b'{"level": %d}' % ATTACHES_FROM})
+    return await cluster.start(*node_ids)
+
+
+def queue(group: str, **settings: str) -> Any:
+    return lambda queues: {**queues, group: settings}
+
+
+def test_queues_change_and_those_of_two_at_once_both_count() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        one, two = await with_queues(cluster, 1, 2)
+        topic = await one.catalogue.create_topic(NewTopic("t", 1, settings={"flush": "os"}))
+        await asyncio.sleep(0.2)
+        seen = two.topics.get("t")
+        await asyncio.gather(
+            one.catalogue.alter_queues(topic, queue("a", ttl="1h")),
+            two.catalogue.alter_queues(seen, queue("b")),
+            one.catalogue.alter_topic(topic, lambda given: {**given, "segment.ms": "5"}),
+        )
+        queues = {"a": {"ttl": "1h"}, "b": {}}
+        assert cluster.stored("t").queues == queues
+        assert cluster.stored("t").settings == {"flush": "os", "segment.ms": "5"}
+        await asyncio.sleep(0.2)
+        assert topic.queues == seen.queues == queues
+        revision = cluster.etcd.state.revision
+        await one.catalogue.alter_queues(topic, queue("b"))
+        assert cluster.etcd.state.revision == revision
+
+        one.lag_s = 0.5
+        await one.catalogue.create_partitions(topic, 2)
+        await one.catalogue.alter_queues(topic, queue("b", ttl="2h"))
+        assert topic.queues["b"] == {"ttl": "2h"}, "in effect when it returns"
+        assert (cluster.stored("t").partitions, cluster.stored("t").queues) == (2, {**queues, "b": {"ttl": "2h"}})
+
+    run_virtual(main, 1)
+
+
+def test_queues_that_are_refused_change_nothing() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        (broker,) = await with_queues(cluster)
+        topic = await broker.catalogue.create_topic(NewTopic("t", 1))
+        await broker.catalogue.alter_queues(topic, queue("a"))
+        too_many = {f"q{number}": {"ttl": "1h"} for number in range(MAX_QUEUES + 1)}
+        error = await refused(broker.catalogue.alter_queues(topic, lambda _: too_many))
+        assert error.code is Code.LIMIT_EXCEEDED
+        assert cluster.stored("t").queues == topic.queues == {"a": {}}
+        await broker.catalogue.delete_topic(topic)
+        assert (await refused(broker.catalogue.alter_queues(topic, queue("b")))).code is Code.UNKNOWN_TOPIC
+
+    run_virtual(main, 1)
+
+
+def test_there_are_no_queues_before_every_broker_knows_what_is_attached() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        (broker,) = await cluster.start()
+        topic = await broker.catalogue.create_topic(NewTopic("t", 1))
+        error = await refused(broker.catalogue.alter_queues(topic, queue("a")))
+        assert error.code is Code.NOT_AVAILABLE and "feature level 0" in str(error) and error.help
+        assert cluster.stored("t").queues == {}
+
+    run_virtual(main, 1)
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_new_queues_through_a_lost_answer(made: bool) -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        (broker,) = await with_queues(cluster)
+        topic = await broker.catalogue.create_topic(NewTopic("t", 1))
+        interrupt(cluster, broker, 0, made=made)
+        altering = broker.catalogue.alter_queues(topic, queue("a"))
+        if made:
+            await altering
+            assert topic.queues == {"a": {}}
+        else:
+            error = await refused(altering)
+            assert error.code is Code.NOT_AVAILABLE and "may or may not" in str(error)
+            assert topic.queues == {}
 
     run_virtual(main, 1)
 

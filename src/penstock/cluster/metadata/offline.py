@@ -176,9 +176,16 @@ def _salvage(path: str, copy: str, problem: str) -> Catalogue:
 
 def _entry(record: TopicRecord) -> TopicEntry:
     return TopicEntry(
-        record.topic_id, record.partitions, record.leader_epoch, dict(record.settings), dict(record.attached)
+        record.topic_id,
+        record.partitions,
+        record.leader_epoch,
+        dict(record.settings),
+        dict(record.attached),
+        dict(record.queues),
     )
 
 
 def _record(entry: TopicEntry) -> TopicRecord:
-    return TopicRecord(entry.topic_id, entry.partitions, entry.settings, entry.leader_epoch, entry.attached)
+    return TopicRecord(
+        entry.topic_id, entry.partitions, entry.settings, entry.leader_epoch, entry.attached, entry.queues
+    )

@@ -161,9 +161,12 @@ class Roles:
         is_new = topic is None
         if topic is None:
             config = topic_config(entry.name, entry.record.settings, self._engine.topic_defaults)
-            topic = Topic(entry.name, entry.record.topic_id, config, [])
+            topic = Topic(entry.name, entry.record.topic_id, config, [], queues=entry.record.queues)
         elif dict(topic.config.given) != dict(acting_settings(topic.name, entry.record.settings)):
             self._use_config(topic, entry.record.settings)
+        if topic.queues != entry.record.queues:
+            topic.queues = entry.record.queues
+            self._engine.topics.changed()
         for index in range(len(topic.partitions), entry.record.partitions):
             if index not in states:
                 break  # told of soon

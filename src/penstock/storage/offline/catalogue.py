@@ -15,6 +15,8 @@ class TopicEntry:
     settings: Mapping[str, str] = field(default_factory=dict)
     attached: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Kinds of logs attached to each partition, and the settings of each."""
+    queues: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By group, what was set for a queue of the topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Catalogue:
         """Whatever has directories of its own: topics, and what is attached to them under its own names."""
         attached = {
             attached_name(name, kind): replace(
-                entry, topic_id=attached_id(entry.topic_id, kind), settings=settings, attached={}
+                entry, topic_id=attached_id(entry.topic_id, kind), settings=settings, attached={}, queues={}
             )
             for name, entry in self.topics.items()
             for kind, settings in entry.attached.items()

@@ -219,6 +219,7 @@ def rebuild_catalogue(
             max(*(epochs.get(name, -1) for name in with_attached), old.leader_epoch if old is not None else -1) + 1,
             old.settings if old is not None else KEEP_ALL,
             {**known, **{kind: known.get(kind, KEEP_ALL) for kind in beside.values()}},
+            old.queues if old is not None else {},
         )
     return Catalogue(
         salvaged.path,
