@@ -13,6 +13,7 @@ membership.py   this broker's incarnation, lease and registration
 election.py     who leads, by which rules
 placement.py    which brokers hold a new partition
 plans.py        where existing partitions should go; rebalancing.py  plans that even brokers out
+known_groups.py  what is set for groups
 operations.py   what an operator asks for; broker_settings.py  what can be set while brokers run
 controller.py   the broker that elects; term.py  one term of it; fenced_store.py  the store as one term may write to it
 leftovers.py    what the controller removes from the store: old reports, unmade topics

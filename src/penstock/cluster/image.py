@@ -12,6 +12,7 @@ from uuid import UUID
 import orjson
 
 from penstock.cluster import keys
+from penstock.engine.groups.group_configs import read_group_key
 from penstock.engine.partition_state import PartitionState
 from penstock.engine.topics import TopicRecord
 from penstock.errors import Code, PenstockError
@@ -20,7 +21,8 @@ from penstock.ports.metadata import Change, Snapshot
 _DAMAGED_EPOCH = -2  # an empty log has -1
 FEATURE_LEVEL = 2
 """What brokers of this release can. 1: their records prove that they know the cluster's secret, if it has one.
-2: they keep what is attached to partitions, and count it for who is in sync; they know queues.
+2: they keep what is attached to partitions, and count it for who is in sync; they know queues, and what is set for
+groups.
 """
 ATTACHES_FROM = 2
 CORDON = "penstock.cordon"
@@ -213,6 +215,8 @@ class Image:
         """What is under `secret`."""
         self.configs: dict[int | None, Mapping[str, str]] = {}
         """Settings changed at run time, by broker; under None those of all brokers."""
+        self.groups: dict[str, Mapping[str, str]] = {}
+        """What is set for groups."""
         self._at: dict[str, int] = {}
         """The revision each key was last changed at, deletions since the last snapshot too."""
         self._present: dict[str, None] = {}
@@ -273,7 +277,7 @@ class Image:
             self.level = 0 if value is None else orjson.loads(value)["level"]
             self._tell_apart()
         else:
-            self._apply_broker(key, value, revision)
+            self._apply_named(key, value, revision)
         return True
 
     def _apply_partition(self, key: str, value: bytes | None, revision: int) -> None:
@@ -296,7 +300,7 @@ class Image:
             if not ends:
                 del self.ends[topic_id, index]
 
-    def _apply_broker(self, key: str, value: bytes | None, revision: int) -> None:
+    def _apply_named(self, key: str, value: bytes | None, revision: int) -> None:
         prefix, _, rest = key.partition("/")
         if prefix == "brokers":
             broker_id = int(rest)
@@ -318,6 +322,12 @@ class Image:
                 self.configs.pop(whose, None)
             else:
                 self.configs[whose] = orjson.loads(value)
+        elif prefix == "groups":
+            group_id = read_group_key(key)
+            if value is None:
+                self.groups.pop(group_id, None)
+            else:
+                self.groups[group_id] = orjson.loads(value)
 
     def trust(self, proves: Callable[[BrokerRecord], bool]) -> None:
         """From now on only those brokers are there whose records prove it. Where nobody says how, all are."""

@@ -12,18 +12,20 @@ admitted/{id}               the start of a broker after which it may lead and be
 ends/{topic id}/{n}/{id}    how far the log of a broker goes that started uncleanly, when no clean one is left
 controller                  the broker that elects; bound to its lease; the key's revision is the controller's epoch
 configs/{id}                settings of a broker that were changed while it ran; of all brokers under `default`
+groups/{group}              what is set for a group; the name is quoted as in URLs
 producer-ids                the first producer id not given out
 sec/...                     users, rules, API keys: see security/paths.py
 
-A single broker keeps `cluster`, `topics/`, `producer-ids` and `sec/`, and `creating/`, `growing/`, `removing/`: what it
-was about to do when it stopped (engine/topics.py).
+A single broker keeps `cluster`, `topics/`, `producer-ids`, `groups/` and `sec/`, and `creating/`, `growing/`,
+`removing/`: what it was about to do when it stopped (engine/topics.py).
 """
 
 from uuid import UUID
 
+from penstock.engine.groups.group_configs import GROUPS
 from penstock.engine.topics import TOPICS
 
-__all__ = ["TOPICS"]
+__all__ = ["GROUPS", "TOPICS"]
 CLUSTER = "cluster"
 SECRET = "secret"  # noqa: S105 - the name of a key
 FEATURES = "features"

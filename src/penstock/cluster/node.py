@@ -18,6 +18,7 @@ from penstock.cluster.broker_settings import THROTTLE, topic_defaults
 from penstock.cluster.catalogue import ClusterCatalogue
 from penstock.cluster.controller import Controller, ControllerSettings
 from penstock.cluster.image import FEATURE_LEVEL, BrokerRecord, Image, Served, TopicEntry
+from penstock.cluster.known_groups import KnownGroups
 from penstock.cluster.member_file import MemberFile
 from penstock.cluster.membership import Membership
 from penstock.cluster.opening import Opening
@@ -184,6 +185,7 @@ class ClusterNode:
         self._throttle = Throttle(clock, self._throttled_rate)
         self._file_defaults = dict(engine.topic_defaults)
         self.watcher.listeners.append(self._image_changed)
+        engine.group_configs.known = KnownGroups(self.image, self.watcher)
         engine.catalogue = ClusterCatalogue(
             store=store,
             watcher=self.watcher,

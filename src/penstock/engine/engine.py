@@ -19,6 +19,7 @@ from penstock.engine.elsewhere import Elsewhere
 from penstock.engine.end_keeper import EndKeeper
 from penstock.engine.forwarding import Forwarding
 from penstock.engine.gathering import Gatherer
+from penstock.engine.groups.group_configs import GroupConfigs
 from penstock.engine.groups.groups import Groups
 from penstock.engine.local_catalogue import LocalCatalogue
 from penstock.engine.offset_lookup import Found, find_by_time, find_largest_time
@@ -95,7 +96,10 @@ class Engine:
         """What becomes of the partitions here, for who wants to hear it."""
         self.coordinators = Coordinators(around, self.topics, self.internal_topic)
         self.events.subscribe(self.coordinators)
-        self.groups = Groups(self.coordinators, self.topics, self.turns, randomness, settings.groups)
+        self.group_configs = GroupConfigs(store, settings.groups.consumer)
+        """What is set for groups."""
+        of_groups = settings.groups._replace(consumer_limits_of=self.group_configs.consumer_limits)
+        self.groups = Groups(self.coordinators, self.topics, self.turns, randomness, of_groups)
         self.transactions = Transactions(
             self.coordinators,
             around,
@@ -159,6 +163,7 @@ class Engine:
         check_settings(self.topic_defaults)
         self._tasks.spawn(self.committer.run(), "group commit")
         self.cluster_id = await (load or self._local.load)()
+        await self.group_configs.load()
         self._tasks.spawn(self.replicas.caretaker.run(), "upkeep")
         self._tasks.spawn(self._cleaner.run(), "compaction")
         self._tasks.spawn(self._scrubber.run(), "look for rot")

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.cluster import keys
 from penstock.cluster.image import BrokerRecord, ControllerRecord, DeletedTopic, End, Image
+from penstock.engine.groups.group_configs import group_key
 from penstock.engine.partition_state import PartitionState
 from penstock.engine.topics import TopicRecord
 from penstock.ports.metadata import Change, Entry, Snapshot
@@ -38,6 +39,7 @@ def test_every_kind_of_key_is_understood_and_forgotten() -> None:
         keys.end_key(ID, 0, 2): End(5, 3, 100).encode(),
         keys.config_key(None): b'{"log.retention.ms":"1"}',
         keys.config_key(2): b'{"penstock.cordon":"drained"}',
+        group_key("a/b"): b'{"share.delivery.count.limit":"3"}',
         keys.CLUSTER: b"{}",
         "producer-ids": b"1000",
     }
@@ -54,13 +56,14 @@ def test_every_kind_of_key_is_understood_and_forgotten() -> None:
     assert image.ends == {(ID, 0): {2: End(5, 3, 100)}}
     assert (image.config(2, "log.retention.ms"), image.config(2, "penstock.cordon")) == ("1", "drained")
     assert (image.cordoned(), image.drained()) == ({2}, {2})
+    assert image.groups == {"a/b": {"share.delivery.count.limit": "3"}}
     assert [(entry.name, index) for entry, index, _ in image.partitions()] == [("orders", 0)]
 
     image.apply(Change(key, None, 4) for key in values)
     assert not any(
         (image.topics, image.states, image.deleted, image.brokers, image.members, image.admitted, image.ends)
     )
-    assert not image.configs
+    assert not image.configs and not image.groups
     assert not image.departed
 
 

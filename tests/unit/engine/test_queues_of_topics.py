@@ -159,9 +159,10 @@ async def test_metadata_that_is_rebuilt_keeps_the_queues_it_could_read() -> None
         await broker.engine.alter_queues(topic, lambda _: ORDERS)
     record = await stored(machine)
     assert _record(_entry(record)) == record
-    salvaged = Catalogue("meta", "c", {"t": _entry(record)}, problem="damaged")
+    of_groups = {"g": {"share.delivery.count.limit": "3"}}
+    salvaged = Catalogue("meta", "c", {"t": _entry(record)}, groups=of_groups, problem="damaged")
     assert [entry.queues for entry in salvaged.held.values()] == [ORDERS, {}], "what is attached has none"
     report = inspect_directory(machine.disk, "data", salvaged)
     ids = {name: entry.topic_id for name, entry in salvaged.held.items()}
     rebuilt = rebuild_catalogue(report, salvaged, ids, "c")
-    assert rebuilt.topics["t"].queues == ORDERS
+    assert rebuilt.topics["t"].queues == ORDERS and rebuilt.groups == of_groups

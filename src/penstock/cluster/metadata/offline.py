@@ -17,6 +17,7 @@ import orjson
 
 from penstock.cluster.metadata.database import checksum
 from penstock.cluster.metadata.embedded import EmbeddedStore
+from penstock.engine.groups.group_configs import GROUPS, group_key, read_group_key
 from penstock.engine.topics import CREATING, GROWING, REMOVING, TOPICS, TopicRecord
 from penstock.errors import StartupError
 from penstock.storage.offline.catalogue import Catalogue, Intent, TopicEntry
@@ -79,6 +80,7 @@ def _build(path: str, catalogue: Catalogue) -> None:
     put = {f"{TOPICS}{name}": _record(entry).encode() for name, entry in catalogue.topics.items()}
     put[_CLUSTER] = orjson.dumps({"id": catalogue.cluster_id})
     put[_PRODUCER_IDS] = b"%d" % catalogue.next_producer_id
+    put |= {group_key(group_id): orjson.dumps(dict(given)) for group_id, given in catalogue.groups.items()}
 
     async def build() -> None:
         store = await EmbeddedStore.open(path)
@@ -148,6 +150,7 @@ def _catalogue(path: str, entries: Mapping[str, bytes], problem: str | None = No
         topics,
         tuple(intents),
         int(entries.get(_PRODUCER_IDS, b"0")),
+        {read_group_key(key): orjson.loads(value) for key, value in entries.items() if key.startswith(GROUPS)},
         problem,
     )
 

@@ -13,6 +13,7 @@ classic_member.py       one of its members
 consumer.py             a group whose partitions the broker divides (KIP-848)
 consumer_requests.py    what is asked of it and what it answers
 consumer_state.py       its records, and what follows from them
+group_config.py         what can be set for a group: names, defaults, bounds; group_configs.py  what is set
 member_room.py          how much all members of all groups may make a broker keep
 assignors.py            ways to divide partitions
 reconciliation.py       how one member gets from what it has to what it is to have

@@ -37,6 +37,7 @@ from penstock.engine.groups.consumer_requests import (
     ConsumerLimits,
     ConsumerMemberDescription,
     DescribedPartitions,
+    LimitsOf,
     check_heartbeat,
     member_value,
     size_bytes,
@@ -71,12 +72,14 @@ class ConsumerGroup:
         new_member_id: Callable[[], str],
         limits: ConsumerLimits,
         patterns: TopicPatterns | None = None,
+        limits_of: LimitsOf | None = None,
     ) -> None:
         """Args:
+        limits_of: what it goes by instead of `limits`, asked whenever that matters.
         patterns: shared by all groups of a shard, so that they do not each match every topic.
         """
         self.group_id = group_id
-        self._limits = limits
+        self._limits_of = limits_of or (lambda _: limits)
         self._new_member_id = new_member_id
         self._patterns = TopicPatterns() if patterns is None else patterns
         self._sights = Sights(self._patterns)
@@ -92,6 +95,10 @@ class ConsumerGroup:
         self._revoking: dict[str, int] = {}
         """Since when members have been asked to let go of partitions."""
         self._alarm: int | None = None
+
+    @property
+    def _limits(self) -> ConsumerLimits:
+        return self._limits_of(self.group_id)
 
     @property
     def is_empty(self) -> bool:

@@ -1,5 +1,6 @@
 """What is asked of a consumer group and what it answers, in the engine's own words; and the limits it keeps to."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -25,6 +26,10 @@ class ConsumerLimits(NamedTuple):
     """What all members say of themselves is kept in memory."""
     max_name_chars: int = 249
     """A member, an instance, a rack or a topic: Kafka's limit for names."""
+
+
+LimitsOf = Callable[[str], ConsumerLimits]
+"""What a group goes by now, by its id."""
 
 
 class ConsumerHeartbeat(NamedTuple):

@@ -26,7 +26,9 @@ from penstock.engine.groups.consumer_requests import (
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
     ConsumerLimits,
+    LimitsOf,
 )
+from penstock.engine.groups.group_configs import LONGEST_GROUP_ID
 from penstock.engine.groups.machine import RECORDS_PER_STEP, GroupListing, GroupMachine
 from penstock.engine.groups.member_room import MemberRoom, Share
 from penstock.engine.groups.offsets import (
@@ -53,13 +55,13 @@ log_ = get_logger("groups")
 T = TypeVar("T")
 Offered = Mapping[Spot, NewOffset]
 
-_LONGEST_ID = 1024  # in characters; it is the key of every record of the group, and kept in memory
-
 
 class GroupSettings(NamedTuple):
     classic: GroupLimits = GroupLimits()
     consumer: ConsumerLimits = ConsumerLimits()
     offsets_retention_ms: int = RETENTION_MS
+    consumer_limits_of: LimitsOf | None = None
+    """By the id of a group of the consumer protocol, if not all of them go by the same."""
 
 
 class Groups:
@@ -89,14 +91,15 @@ class Groups:
             topics=self._view,
             classic_limits=settings.classic,
             consumer_limits=settings.consumer,
+            consumer_limits_of=settings.consumer_limits_of,
             retention_ms=settings.offsets_retention_ms,
             room=room,
         )
 
     async def _ask(self, group_id: str, step: Step[GroupMachine], written_in: InTransaction | None = None) -> Any:
-        if len(group_id) > _LONGEST_ID:
+        if len(group_id) > LONGEST_GROUP_ID:
             raise PenstockError(
-                Code.INVALID_GROUP_ID, f"a group id of {len(group_id)} characters; allowed: {_LONGEST_ID}"
+                Code.INVALID_GROUP_ID, f"a group id of {len(group_id)} characters; allowed: {LONGEST_GROUP_ID}"
             )
         return await (await self.shards.of(group_id)).ask(step, written_in)
 

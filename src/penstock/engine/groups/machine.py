@@ -31,7 +31,7 @@ from penstock.engine.groups.classic_requests import (
     SyncRequest,
 )
 from penstock.engine.groups.consumer import ConsumerGroup, TopicView
-from penstock.engine.groups.consumer_requests import ConsumerHeartbeat, ConsumerLimits
+from penstock.engine.groups.consumer_requests import ConsumerHeartbeat, ConsumerLimits, LimitsOf
 from penstock.engine.groups.member_room import MemberRoom, Share
 from penstock.engine.groups.offsets import (
     CommitRequest,
@@ -65,6 +65,7 @@ class GroupMachine:
     now: the time of its beginning.
     new_id: makes the unique part of a member id.
     topics: the topics there are.
+    consumer_limits_of: what a group of the consumer protocol goes by, where they do not all go by `consumer_limits`.
     room: this shard's part of the room all members share.
     """
 
@@ -76,6 +77,7 @@ class GroupMachine:
         *,
         classic_limits: GroupLimits | None = None,
         consumer_limits: ConsumerLimits | None = None,
+        consumer_limits_of: LimitsOf | None = None,
         offsets: Offsets | None = None,
         retention_ms: int = RETENTION_MS,
         max_groups: int = MAX_GROUPS,
@@ -85,6 +87,7 @@ class GroupMachine:
         self._topics = topics
         self._classic_limits = classic_limits or GroupLimits()
         self._consumer_limits = consumer_limits or ConsumerLimits()
+        self._consumer_limits_of = consumer_limits_of
         self._offsets = offsets or Offsets()
         self._retention_ms = retention_ms
         self._max_groups = max_groups
@@ -464,7 +467,7 @@ class GroupMachine:
         return ClassicGroup(group_id, self._new_id, self._classic_limits)
 
     def _blank_consumer(self, group_id: str) -> ConsumerGroup:
-        return ConsumerGroup(group_id, self._new_id, self._consumer_limits, self._patterns)
+        return ConsumerGroup(group_id, self._new_id, self._consumer_limits, self._patterns, self._consumer_limits_of)
 
     def _settle(self, group: Group, now: int) -> None:
         """After each step of a group that is in `_groups`."""

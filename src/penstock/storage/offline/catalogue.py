@@ -41,6 +41,8 @@ class Catalogue:
     topics: Mapping[str, TopicEntry] = field(default_factory=dict)
     intents: tuple[Intent, ...] = ()
     next_producer_id: int = 0
+    groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What is set for groups."""
     problem: str | None = None
     """Why the store cannot be used; the rest is then what could still be read of it."""
     exists: bool = True

@@ -226,6 +226,7 @@ def rebuild_catalogue(
         salvaged.cluster_id or new_cluster_id,
         topics,
         next_producer_id=_next_producer_id(largest_id, salvaged),
+        groups=salvaged.groups,
     )
 
 
