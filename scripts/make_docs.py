@@ -158,6 +158,12 @@ def kafka() -> str:
         "  `groups.initial_rebalance_delay_ms`. A group uses either the classic or the consumer protocol;",
         "  it can change",
         "  only when it is empty, not member by member.",
+        "- Groups have settings of their own, as in Kafka (`kafka-configs.sh --entity-type groups`): `consumer.*` for",
+        "  the consumer protocol, `share.*` and `errors.deadletterqueue.*` for share groups, within Kafka's default",
+        "  bounds. They are kept in the metadata store, so every broker of a cluster goes by them, and they stay when",
+        "  the group is deleted. The bounds are wider where the broker's own value is outside of them. Kafka's",
+        "  settings of streams groups and of when groups are assigned anew are unknown here (INVALID_CONFIG).",
+        "  In a cluster they can be set once every broker is of a release that has them.",
         "- The broker deletes a group with more than 500 offsets in several batches, its own record last. Meanwhile it",
         "  answers requests for the group with COORDINATOR_LOAD_IN_PROGRESS, and clients ask again. It also writes a",
         "  commit or OffsetDelete of more than 500 partitions in several batches. Kafka writes one batch.",
@@ -199,11 +205,12 @@ def kafka() -> str:
         " | the rights to the transactional id and the topics as well: a client is no broker |",
         "| DescribeLogDirs, ListConfigResources | list every topic"
         " | topics that may not be described are not listed, whatever may be done to the cluster |",
+        "| ListConfigResources of groups | lists every group that has settings"
+        " | groups that may not be described are not listed, whatever may be done to the cluster |",
         "| ConsumerGroupHeartbeat with a regular expression"
         " | it stands for what the member that asks last may describe, also for others that have the same one"
         " | it stands for what each member may describe: two with the same one may get different topics |",
         "| DescribeConfigs of loggers | levels of its loggers | INVALID_REQUEST: loggers have no settings |",
-        "| IncrementalAlterConfigs of groups | sets them | INVALID_REQUEST: groups have no settings |",
         "| AlterConfigs and IncrementalAlterConfigs of a broker | sets some of them"
         " | INVALID_REQUEST: a broker of its own reads its settings when it starts |",
         "| ElectLeaders, AlterPartitionReassignments, UnregisterBroker | says that there is nothing to do"

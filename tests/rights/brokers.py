@@ -162,6 +162,9 @@ def _fill(admin: Wire) -> World:
             member_id="",
             topics=rows,
         )
+    kept = [{"name": "share.record.lock.duration.ms", "value": "20000", "config_operation": 0}]
+    things = [{"resource_type": 32, "resource_name": group, "configs": kept} for group in GROUPS]
+    _ask_again(admin, "incremental_alter_configs", 1, resources=things)
     _join(admin, world)
     for name in TRANSACTIONS:
         _ask_again(admin, "find_coordinator", 4, key_type=1, coordinator_keys=[name])

@@ -29,6 +29,7 @@ _UNKNOWN_ID: Final = UUID(int=0xC0FFEE)
 _NOBODY: Final = {"transactional_id": TX, "producer_id": 1 << 40, "producer_epoch": 0}
 _STALE: Final = {"member_id": "nobody", "generation_id": 3}
 _SETTING: Final = {"name": "retention.ms", "value": "86400000", "config_operation": 0}
+_OF_GROUP: Final = {"name": "share.record.lock.duration.ms", "value": "20000", "config_operation": 0}
 Values = Mapping[str, Any]
 
 
@@ -211,9 +212,11 @@ _CHOSEN: Final[Sequence[Question]] = (
     _question("alter_configs", 2, _resources((4, "1"), configs=[]), "of brokers"),
     _question("incremental_alter_configs", 1, _resources(*_TOPIC_THINGS, configs=[_SETTING])),
     _question("incremental_alter_configs", 1, _resources((4, "1"), configs=[]), "of brokers"),
-    _question("incremental_alter_configs", 1, _resources(*_GROUP_THINGS, configs=[]), "of groups"),
+    _question("alter_configs", 2, _resources(*_GROUP_THINGS, configs=[_OF_GROUP]), "of groups"),
+    _question("incremental_alter_configs", 1, _resources(*_GROUP_THINGS, configs=[_OF_GROUP]), "of groups"),
     _question("list_config_resources", 0, {}),
     _question("list_config_resources", 1, {"resource_types": [2]}, "topics"),
+    _question("list_config_resources", 1, {"resource_types": [32]}, "groups"),
     _question("describe_log_dirs", 4, {"topics": None}),
     _question(
         "describe_log_dirs", 4, {"topics": [{"topic": name, "partitions": [0]} for name in ASKED_TOPICS]}, "named"

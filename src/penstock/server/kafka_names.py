@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from penstock.engine.groups.group_config import broker_values
 from penstock.protocols.kafka.handlers import BrokerSetting
 from penstock.server.config import Address, Config
 
@@ -145,10 +146,12 @@ def describe(config: Config, kafka: Mapping[str, tuple[Address, Address]], conne
             "A transactional id that is not used for this long is forgotten.",
         ),
     ]
-    return [
+    settings = [
         BrokerSetting(name, _format(value), kind, value == usual, documentation)
         for name, value, usual, kind, documentation in rows
     ]
+    of_groups = [BrokerSetting(name, value, kind, True, told) for name, value, kind, told in broker_values()]
+    return sorted((*settings, *of_groups))
 
 
 def _format_listeners(addresses: Mapping[str, Address]) -> str:

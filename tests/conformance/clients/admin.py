@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = "SET", "DELETE", "APPEND", "SUBTRACT"
 OPERATIONS = (SET, DELETE, APPEND, SUBTRACT)
 # Kafka's numbers of where a value comes from.
@@ -14,8 +14,9 @@ SOURCES = {
     3: "DYNAMIC_DEFAULT_BROKER_CONFIG",
     4: "STATIC_BROKER_CONFIG",
     5: "DEFAULT_CONFIG",
+    8: "DYNAMIC_GROUP_CONFIG",
 }
-TOPIC_SOURCE, DEFAULT_SOURCE = SOURCES[1], SOURCES[5]
+TOPIC_SOURCE, DEFAULT_SOURCE, GROUP_SOURCE = SOURCES[1], SOURCES[5], SOURCES[8]
 
 Synonym = tuple[str, str | None, str]
 
@@ -63,6 +64,8 @@ class Admin(ABC):
     can_increment = True
     # Whether it still has the older call that replaces all of a topic's settings.
     can_replace = True
+    # Whether it knows that groups have settings.
+    knows_groups = False
 
     @abstractmethod
     def create_partitions(self, topic: str, total: int, *, validate_only: bool = False) -> None: ...
@@ -73,7 +76,7 @@ class Admin(ABC):
 
     @abstractmethod
     def settings(self, name: str, *, kind: int = TOPIC, keys: Sequence[str] | None = None) -> dict[str, Entry]:
-        """A topic's or broker's settings, with synonyms, and all else the library can ask for."""
+        """The settings of a topic, a broker or a group, with synonyms, and all else the library can ask for."""
 
     def alter(self, name: str, *changes: Change, kind: int = TOPIC, validate_only: bool = False) -> None:
         """IncrementalAlterConfigs."""

@@ -11,6 +11,7 @@ class JavaAdmin(Admin):
     name = "java"
     filters_keys = False
     can_replace = False
+    knows_groups = True
 
     def __init__(self, client: JavaClient) -> None:
         self._client = client

@@ -18,6 +18,7 @@ _TIMEOUT_MS = int(DEADLINE_S * 1000)
 class KafkaPythonAdmin(Admin):
     name = "kafka-python"
     describe_errors = False
+    knows_groups = True
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap

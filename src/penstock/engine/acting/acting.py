@@ -131,7 +131,7 @@ class Acting:
         self._engine = engine
         self.rights = rights = Verdicts(engine.access, subject)
         self.topics = ActingTopics(engine, rights)
-        self.groups = ActingGroups(engine.groups, engine.topics, rights)
+        self.groups = ActingGroups(engine.groups, engine.group_configs, engine.topics, rights)
         self.transactions = ActingTransactions(engine, rights)
 
     @property

@@ -1,6 +1,6 @@
 """Groups and their offsets, as one subject may use them: the group comes first, then the topics."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from penstock.engine.groups.classic_requests import (
     SyncResult,
 )
 from penstock.engine.groups.consumer_requests import ConsumerDescription, ConsumerHeartbeat, ConsumerHeartbeatResult
+from penstock.engine.groups.group_configs import GroupConfigs
 from penstock.engine.groups.groups import Groups
 from penstock.engine.groups.machine import GroupListing
 from penstock.engine.groups.offsets import (
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
 class ActingGroups:
     """All verbs raise PenstockError, first of all `NotAuthorised`. Those about many offsets tell it of each."""
 
-    __slots__ = ("_groups", "_rights", "_topics")
+    __slots__ = ("_configs", "_groups", "_rights", "_topics")
 
-    def __init__(self, groups: Groups, topics: Topics, rights: "Verdicts") -> None:
+    def __init__(self, groups: Groups, configs: GroupConfigs, topics: Topics, rights: "Verdicts") -> None:
         self._groups = groups
+        self._configs = configs
         self._topics = topics
         self._rights = rights
 
@@ -167,6 +169,27 @@ class ActingGroups:
                     words = f"a topic that group {group_id!r} reads"
                     raise rights.refuse(Operation.DESCRIBE, Kind.TOPIC, topic.topic_name, words)
         return found
+
+    def settings(self, group_id: str) -> Mapping[str, str]:
+        """What is set for a group, whether it is there or not."""
+        self.check(Operation.DESCRIBE_CONFIGS, group_id)
+        return self._configs.get(group_id)
+
+    async def alter_settings(
+        self,
+        group_id: str,
+        alter: Callable[[Mapping[str, str]], Mapping[str, str]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """See `GroupConfigs.alter`."""
+        self.check(Operation.ALTER_CONFIGS, group_id)
+        await self._configs.alter(group_id, alter, validate_only=validate_only)
+
+    def configured(self) -> list[str]:
+        """The groups for which something is set, as far as they may be described."""
+        may = self._rights.may
+        return [group_id for group_id in self._configs.configured() if may(Operation.DESCRIBE, Kind.GROUP, group_id)]
 
     async def delete(self, group_id: str) -> None:
         self.check(Operation.DELETE, group_id)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from penstock.cluster import broker_settings
 from penstock.engine.access import Operation
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka.configs import BROKER, REFUSALS, TOPIC, check_broker, find_topic, unknown_type
+from penstock.protocols.kafka.configs import BROKER, GROUP, REFUSALS, TOPIC, check_broker, find_topic, unknown_type
 from penstock.protocols.kafka.handlers import Caller, Context, Fields
 from penstock.protocols.kafka_wire import errors
 from penstock.protocols.kafka_wire.messages import Message
@@ -24,14 +24,7 @@ async def alter_resources(
         code, text = errors.NONE, None
         try:
             _check(resource, named)
-            if resource.resource_type not in (TOPIC, BROKER):
-                raise unknown_type(caller, resource, Operation.ALTER_CONFIGS)
-            if resource.resource_type == BROKER:
-                caller.acting.rights.check_cluster(Operation.ALTER_CONFIGS)
-                await _alter_broker(context, resource, make_alter(resource), validate_only=request.validate_only)
-            else:
-                topic = find_topic(caller, resource.resource_name, Operation.ALTER_CONFIGS)
-                await caller.acting.topics.alter(topic, make_alter(resource), validate_only=request.validate_only)
+            await _alter(context, caller, resource, make_alter(resource), validate_only=request.validate_only)
         except PenstockError as error:
             code, text = errors.kafka_code(error), errors.describe(error)
         responses.append(
@@ -53,6 +46,20 @@ def _check(resource: Message, named: Mapping[tuple[int, str], int]) -> None:
     twice = [key for key, times in Counter(config.name for config in resource.configs).items() if times > 1]
     if twice:
         raise PenstockError(Code.INVALID_REQUEST, f"setting {twice[0]} of {name!r} is named twice in one request")
+
+
+async def _alter(context: Context, caller: Caller, resource: Message, alter: Alter, *, validate_only: bool) -> None:
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == TOPIC:
+        topic = find_topic(caller, name, Operation.ALTER_CONFIGS)
+        await caller.acting.topics.alter(topic, alter, validate_only=validate_only)
+    elif kind == BROKER:
+        caller.acting.rights.check_cluster(Operation.ALTER_CONFIGS)
+        await _alter_broker(context, resource, alter, validate_only=validate_only)
+    elif kind == GROUP:
+        await caller.acting.groups.alter_settings(name, alter, validate_only=validate_only)
+    else:
+        raise unknown_type(caller, resource, Operation.ALTER_CONFIGS)
 
 
 async def _alter_broker(context: Context, resource: Message, alter: Alter, *, validate_only: bool) -> None:

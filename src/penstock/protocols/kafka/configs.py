@@ -1,21 +1,22 @@
-"""Settings as Kafka's admin APIs speak of them: resources, sources, types, and the entries of a topic and a broker.
+"""Settings as Kafka's admin APIs speak of them: resources, sources, types; the entries of topics, brokers and groups.
 
-A value comes from the first place that has one: set for the topic, set at run time for the broker, set so for all
-brokers, the broker's file, the built-in default.
+A value comes from the first place that has one: set for the topic or the group, set at run time for the broker, set so
+for all brokers, the broker's file, the built-in default.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from penstock.cluster import broker_settings
 from penstock.cluster.image import CORDON
 from penstock.engine.access import Operation
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
+from penstock.engine.groups.group_config import GROUP_SETTINGS, GroupSetting
 from penstock.engine.topic_config import SETTINGS, Setting
 from penstock.engine.topic_names import check_name
 from penstock.engine.topics import Topic
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka.handlers import Caller, Context
+from penstock.protocols.kafka.handlers import BrokerSetting, Caller, Context
 from penstock.protocols.kafka_wire.messages import Message
 
 TOPIC: Final = 2
@@ -28,6 +29,7 @@ DYNAMIC_BROKER_SOURCE: Final = 2
 DYNAMIC_DEFAULT_SOURCE: Final = 3
 BROKER_SOURCE: Final = 4
 DEFAULT_SOURCE: Final = 5
+GROUP_SOURCE: Final = 8
 
 TYPES: Final = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
 _UNLIMITED: Final = str((1 << 63) - 1)  # what Kafka's brokers say of a rate that nobody has set
@@ -102,6 +104,22 @@ def topic_entries(context: Context, topic: Topic, replicas: int) -> Iterator[Ent
             synonyms = [Synonym(setting.broker_name, str(config.least_in_sync(replicas)), DEFAULT_SOURCE)]
         value, source = _acting(synonyms, setting.default)
         yield Entry(name, value, source, setting.kind, setting.documentation, synonyms)
+
+
+def group_entries(context: Context, given: Mapping[str, str]) -> Iterator[Entry]:
+    """Every setting of a group for which this is set, with where its value comes from."""
+    of_broker = {own.name: own for own in context.broker_settings}
+    for name, setting in GROUP_SETTINGS.items():
+        synonyms = [Synonym(name, given[name], GROUP_SOURCE)] if name in given else []
+        synonyms += _defaults_of_groups(setting, of_broker.get(setting.broker_name))
+        value, source = _acting(synonyms, setting.default)
+        yield Entry(name, value, source, setting.kind, setting.documentation, synonyms)
+
+
+def _defaults_of_groups(setting: GroupSetting, own: BrokerSetting | None) -> list[Synonym]:
+    """Where the value of a group comes from for which nothing is set."""
+    built_in = Synonym(setting.broker_name or setting.name, setting.default, DEFAULT_SOURCE)
+    return [built_in] if own is None or own.is_default else [Synonym(own.name, own.value, BROKER_SOURCE), built_in]
 
 
 def broker_entries(context: Context) -> Iterator[Entry]:
@@ -194,11 +212,9 @@ def check_broker(context: Context, name: str) -> int:
 
 def unknown_type(caller: Caller, resource: Message, operation: Operation) -> PenstockError:
     """For a type that has no settings here. Raises NOT_AUTHORISED to who might not, if it had."""
-    kind = resource.resource_type
-    if kind == GROUP:
-        caller.acting.groups.check(operation, resource.resource_name)
-    else:
-        caller.acting.rights.check_cluster(operation)
+    caller.acting.rights.check_cluster(operation)
     return PenstockError(
-        Code.INVALID_REQUEST, f"config resource type {kind}; known here: {TOPIC} (topic), {BROKER} (broker)"
+        Code.INVALID_REQUEST,
+        f"config resource type {resource.resource_type}; "
+        f"known here: {TOPIC} (topic), {BROKER} (broker), {GROUP} (group)",
     )

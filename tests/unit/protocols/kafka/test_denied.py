@@ -26,6 +26,8 @@ T, G, C, X = 29, 30, 31, 53
 """Kafka's codes for who may not do that to a topic, a group, the cluster, a transactional id."""
 SETTING = {"name": "retention.ms", "value": "1", "config_operation": 0}
 ALTERED = {"resources": [{"resource_type": 2, "resource_name": "t", "configs": [SETTING]}]}
+OF_GROUP = {"name": "share.delivery.count.limit", "value": "3", "config_operation": 0}
+ALTERED_GROUP = {"resources": [{"resource_type": 32, "resource_name": "g", "configs": [OF_GROUP]}]}
 OFFSETS = [{"name": "t", "partitions": [{"partition_index": 0, "committed_offset": 7}]}]
 PRODUCER = {"transactional_id": "x", "producer_id": 4, "producer_epoch": 0}
 ADDED = {
@@ -119,10 +121,11 @@ CASES: dict[str, list[Case]] = {
         case(4, {"resources": [{"resource_type": 4, "resource_name": "1"}]}, C),
         case(4, {"resources": [{"resource_type": 32, "resource_name": "g"}]}, G),
     ],
-    "alter_configs": [case(2, ALTERED, T)],
+    "alter_configs": [case(2, ALTERED, T), case(2, ALTERED_GROUP, G)],
     "incremental_alter_configs": [
         case(1, ALTERED, T),
         case(1, {"resources": [{"resource_type": 4, "resource_name": "", "configs": [SETTING]}]}, C),
+        case(1, ALTERED_GROUP, G),
     ],
     "list_config_resources": [case(1, {"resource_types": []}, C)],
     "describe_topic_partitions": [
@@ -245,7 +248,7 @@ async def settle(door: Door) -> Client:
 
 
 def state_of(door: Door) -> Any:
-    """All that an answer could have changed: what is on the disk, and topics with their settings."""
+    """All that an answer could have changed: what is on the disk, and topics and groups with their settings."""
     files = {path: door.disk.size_of(path) for path in door.disk.files()}
     assert door.context.guard is not None
     directory = door.context.guard.loader.directory
@@ -254,7 +257,9 @@ def state_of(door: Door) -> Any:
         (topic.name, dict(topic.config.given), [(each.high_watermark, each.log_start) for each in topic.partitions])
         for topic in door.engine.topics
     ]
-    return files, topics, directory.revision
+    configs = door.engine.group_configs
+    groups = {group_id: dict(configs.get(group_id)) for group_id in configs.configured()}
+    return files, topics, groups, directory.revision
 
 
 ALL = [(name, number) for name, cases in CASES.items() for number in range(len(cases))]

@@ -105,13 +105,35 @@ def test_who_may_not_use_a_group_does_not_hear_of_ids() -> None:
 
 @pytest.mark.parametrize("api", ["alter_configs", "incremental_alter_configs", "describe_configs"])
 @pytest.mark.parametrize(("kind", "code"), [(8, CLUSTER), (32, GROUP)])
-def test_settings_that_nothing_has_are_refused_to_who_might_not_see_them(api: str, kind: int, code: int) -> None:
+def test_settings_are_refused_to_who_might_not_see_them_before_anybody_looks_what_has_any(
+    api: str, kind: int, code: int
+) -> None:
     async def body(door: Door) -> None:
         client = await door.client()
         tell(door)
         version = 4 if api == "describe_configs" else 1
         told = await client.ask(api, version, resources=[{"resource_type": kind, "resource_name": "g", "configs": []}])
         assert row(told, "results" if api == "describe_configs" else "responses")["error_code"] == code
+
+    with_door(body)
+
+
+def test_groups_with_settings_are_listed_for_who_may_know_of_them() -> None:
+    async def body(door: Door) -> None:
+        client = await door.client()
+        for name in ("shown", "hidden"):
+            await door.engine.group_configs.alter(name, lambda given: {"share.delivery.count.limit": "3"})
+        cluster = allow(Operation.DESCRIBE_CONFIGS, *THE_CLUSTER)
+        for rules, code, names in (
+            ((), CLUSTER, []),
+            ((cluster,), 0, []),
+            ((cluster, allow(Operation.READ, Kind.GROUP, "shown")), 0, ["shown"]),
+            ((cluster, allow(Operation.DESCRIBE, Kind.GROUP, "*")), 0, ["hidden", "shown"]),
+        ):
+            tell(door, *rules)
+            told = await client.ask("list_config_resources", 1, resource_types=[32])
+            assert told["error_code"] == code
+            assert [each["resource_name"] for each in told["config_resources"]] == names
 
     with_door(body)
 

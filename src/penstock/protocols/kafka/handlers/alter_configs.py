@@ -1,4 +1,4 @@
-"""AlterConfigs 0-2: replace all settings of a topic, or all that were changed of a broker while it ran.
+"""AlterConfigs 0-2: replace all settings of a topic or group, or all that were changed of a broker while it ran.
 
 What is not named falls back to its default.
 

@@ -1,14 +1,14 @@
-"""DescribeConfigs 1-4: every setting of topics and of this broker, with value, source, type and documentation.
+"""DescribeConfigs 1-4: every setting of topics, groups and this broker, with value, source, type and documentation.
 
 Of another broker only what is set at run time is known here. The name "" stands for all brokers. How much a broker has
 to do (see `load`) is told to who asks for it by name.
 
 Version notes: 1 synonyms; 3 types and documentation; 4 flexible.
 
-Not here: broker loggers. Groups and client metrics have no settings, so theirs is an empty list.
+Not here: broker loggers. Client metrics have no settings, so theirs is an empty list.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from penstock.engine.access import Operation
@@ -27,6 +27,7 @@ from penstock.protocols.kafka.configs import (
     check_broker,
     default_entries,
     find_topic,
+    group_entries,
     topic_entries,
     unknown_type,
 )
@@ -81,14 +82,20 @@ def _entries(context: Context, caller: Caller, resource: Message, version: int) 
         if load.NAME in (asked or ()) and name == str(context.node_id) and version >= load.SINCE_VERSION:
             found = chain(found, [load.load_entry(caller.acting.topics.visible())])
     elif resource.resource_type == GROUP:
-        caller.acting.groups.check(Operation.DESCRIBE_CONFIGS, name)
-        return []
+        found = group_entries(context, _group_settings(caller, name))
     elif resource.resource_type == CLIENT_METRICS:
         caller.acting.rights.check_cluster(Operation.DESCRIBE_CONFIGS)
         return []
     else:
         raise unknown_type(caller, resource, Operation.DESCRIBE_CONFIGS)
     return [entry for entry in found if not asked or entry.name in asked]
+
+
+def _group_settings(caller: Caller, group_id: str) -> Mapping[str, str]:
+    given = caller.acting.groups.settings(group_id)
+    if not group_id:
+        raise PenstockError(Code.INVALID_REQUEST, "a group without a name has no settings", help="name the group")
+    return given
 
 
 def _broker_entries(context: Context, name: str) -> Iterator[Entry]:

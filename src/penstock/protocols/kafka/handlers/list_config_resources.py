@@ -25,6 +25,8 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
     if BROKER in asked:
         known = {context.node_id} if context.image is None else {context.node_id, *context.image.members}
         found += [(str(broker_id), BROKER) for broker_id in sorted(known)]
+    if GROUP in asked:
+        found += [(group_id, GROUP) for group_id in caller.acting.groups.configured()]
     answer = LongAnswer(context, API, version, "config_resources")
     rows = [await answer.row({"resource_name": name, "resource_type": kind}) for name, kind in found]
     return {"throttle_time": 0, "error_code": errors.NONE, "config_resources": rows}
