@@ -6,6 +6,7 @@ How topics come and go is the catalogue's: `local_catalogue` on a broker of its 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from penstock.engine.access import Access, Subject
 from penstock.engine.acting.acting import Acting
@@ -28,12 +29,16 @@ from penstock.engine.partition import Partition
 from penstock.engine.partition_events import PartitionEvents
 from penstock.engine.producer_ids import ProducerIds
 from penstock.engine.publishing import Publishing
+from penstock.engine.queues.burials import Burials
+from penstock.engine.queues.queues import Queues
+from penstock.engine.queues.receiving import Receiving
+from penstock.engine.queues.saving import Saving
 from penstock.engine.replicas import Replicas
 from penstock.engine.scrubber import Scrubber
 from penstock.engine.settings import EngineSettings, Ports
 from penstock.engine.steady_clock import SteadyClock
 from penstock.engine.tails import Tails
-from penstock.engine.topic_config import check_settings, tidy_settings
+from penstock.engine.topic_config import WRITTEN_BY, check_settings, tidy_settings
 from penstock.engine.topics import QueueSettings, Topic, Topics, check_own
 from penstock.engine.transactions.transactions import Transactions
 from penstock.errors import Code, PenstockError
@@ -49,6 +54,9 @@ from penstock.storage.log.segment import FilePool
 from penstock.storage.log.upkeep import Upkeep
 from penstock.tasks import Tasks
 from penstock.turns import Turns
+
+_DEAD_LETTERS_KEPT_MS: Final = 14 * 86_400_000
+_DEATH_HEADERS_BYTES: Final = 64 * 1024
 
 
 class Engine:
@@ -115,6 +123,18 @@ class Engine:
         self.tails = Tails()
         self.elsewhere = Elsewhere(self.topics, self.access, disk)
         self.forwarding = Forwarding(self.publishing, self.topics, self.producer_ids, self.access)
+        saving = Saving(self._tasks, self.turns, self._upkeep.delete_records, settings.ledger_entries)
+        self.queues = Queues(self.coordinators, self.topics, randomness, self.attach, saving)
+        self.queues.burials = Burials(
+            self.topics,
+            self.queues.rulebook,
+            self.forwarding,
+            self.producer_ids,
+            self._dead_letter_topic,
+            clock,
+            self._tasks,
+        )
+        self.receiving = Receiving(self.queues, clock)
         self.gatherer = Gatherer(self.publishing, self.forwarding, clock, self._tasks)
         self._ends = EndKeeper(
             disk, clock, stats, self.committer, self.topics, directory.metadata_path, settings.ends_behind_s
@@ -242,6 +262,22 @@ class Engine:
     async def alter_queues(self, topic: Topic, alter: Callable[[QueueSettings], QueueSettings]) -> None:
         check_own(topic.name, "cannot have queues")
         await self.catalogue.alter_queues(topic, alter)
+
+    async def _dead_letter_topic(self, name: str, source: Topic) -> Topic:
+        """The topic of dead letters of another one, made if it is not there."""
+        largest = source.config.max_message_bytes + _DEATH_HEADERS_BYTES
+        settings = {
+            "retention.ms": str(_DEAD_LETTERS_KEPT_MS),
+            "max.message.bytes": str(largest),
+            WRITTEN_BY: "broker",
+        }
+        try:
+            return self.topics.get(name) or await self.create_topic(name, len(source.partitions), settings)
+        except PenstockError as error:
+            topic = self.topics.get(name)
+            if error.code is Code.TOPIC_EXISTS and topic is not None:
+                return topic  # another ledger was quicker
+            raise
 
     async def delete_topic(self, topic: Topic) -> None:
         await self.catalogue.delete_topic(topic)

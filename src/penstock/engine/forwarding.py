@@ -24,7 +24,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-from penstock.engine.access import ANONYMOUS, Access, Kind, Operation, Resource, Subject
+from penstock.engine.access import ANONYMOUS, BROKERS, Access, Kind, Operation, Resource, Subject
 from penstock.engine.partition import Partition
 from penstock.engine.producer_ids import ProducerIds
 from penstock.engine.publishing import Durability, Publication, Publishing
@@ -179,6 +179,36 @@ class Forwarding:
         count = check_produced(memoryview(batch)).record_count  # before it gets another CRC
         return await self._forward(_Asked(partition, batch, count, durability, began + timeout_s, subjects))
 
+    async def publish_again(
+        self, partition: Partition, batch: bytes, durability: Durability, timeout_s: float
+    ) -> Appended:
+        """Publish a batch of this broker's own that has a producer id and its number, perhaps not for the first time.
+
+        Raises:
+            PenstockError: OUT_OF_ORDER_SEQUENCE: neither this batch nor one before it is there; UNKNOWN_TOPIC;
+                otherwise it may be there or come to be, and can be sent again.
+        """
+        count = check_produced(memoryview(batch)).record_count
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        asked = _Asked(partition, batch, count, durability, deadline, (BROKERS,), is_open=True)
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    outcome = await self._ask_leader(partition, batch, asked)
+            except TimeoutError:
+                outcome = Outcome(None, PenstockError(Code.TIMED_OUT, f"a batch for {partition.name} waited too long"))
+            except PenstockError as error:
+                outcome = Outcome(None, error.kept())
+            if outcome.error is None and outcome.appended is not None:
+                return outcome.appended
+            assert outcome.error is not None
+            if not outcome.error.retriable or asyncio.get_running_loop().time() + pause_s > deadline:
+                raise outcome.error
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            partition = self._topics.partition_by_id(partition.topic_id, partition.index)
+
     async def take(
         self,
         partition: Partition,
@@ -212,6 +242,8 @@ class Forwarding:
         """Whether all of them may write to it now. Raises PenstockError NOT_AUTHORISED."""
         for subject in subjects:
             self._access.check(subject, Operation.WRITE, Resource(Kind.TOPIC, partition.topic))
+            if subject is not BROKERS:
+                partition.check_writers()
 
     # --- to others
 

@@ -177,7 +177,19 @@ class Leader(Replica):
             raise self._too_large(batch)
         if self.topic in INTERNAL_TOPICS:
             raise PenstockError(Code.INVALID_TOPIC, f"topic {self.topic!r} is written by the broker only")
-        return check_produced(batch)
+        header = check_produced(batch)
+        if self.room is not None:
+            self.room(header.record_count, len(batch))
+        return header
+
+    def check_writers(self) -> None:
+        """Whether clients may write to it at all. Raises PenstockError INVALID_TOPIC."""
+        if self.config.written_by_broker:
+            raise PenstockError(
+                Code.INVALID_TOPIC,
+                f"topic {self.topic!r} is written by the broker only",
+                help="move what is in it back to its queue, or alter the topic: written.by=clients",
+            )
 
     def is_in_transaction(self, header: Header) -> bool:
         """Whether a transactional batch belongs to a transaction that has begun here, so that nobody needs asking."""

@@ -49,6 +49,7 @@ class Replica:
         "may_decide_alone",
         "offline",
         "on_followers_moved",
+        "room",
         "state",
         "steps",
         "topic",
@@ -86,6 +87,8 @@ class Replica:
         """Whether this replica lacks what it should have, so that it may only be made anew from another one."""
         self.steps = 0
         """Appends and reads here since the start: the broker's work is shared out among partitions by it."""
+        self.room: Callable[[int, int], None] | None = None
+        """Asked whether so many records of so many bytes may come; it raises PenstockError. None where all may."""
         self.waiting_producers: set[int] = set()
         """Producers with a batch that is being opened, or waits for something; see `opener`."""
         self.guards: dict[int, object] = {}

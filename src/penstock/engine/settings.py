@@ -32,6 +32,7 @@ class EngineSettings:
     ends_behind_s: how old the kept ends of logs may be, by which an old copy of a log is known.
     scrub_s: how often sealed segments are read again to look for rot, at so many bytes a second.
     segment_files: kept open because they were read.
+    ledger_entries: of a queue's ledger, before its state is written anew.
     """
 
     node_id: int = 1
@@ -46,3 +47,4 @@ class EngineSettings:
     scrub_s: float = 24 * 3600.0
     scrub_bytes_per_second: int = 16 << 20
     segment_files: int = 4096
+    ledger_entries: int = 2000

@@ -93,6 +93,7 @@ _CODECS = {
 
 _CHECKED = {word: codec for word, codec in _CODECS.items() if codec is not None}
 _UNCHECKED = "none"
+WRITTEN_BY = "written.by"
 
 
 def _checked(text: str) -> list[str]:
@@ -280,6 +281,14 @@ _ACTING = (
         "Time after which a segment is closed.",
         "log.roll.ms",
     ),
+    Setting(
+        WRITTEN_BY,
+        "clients",
+        "string",
+        _one_of("clients", "broker"),
+        "Who may produce to the topic. Topics of dead letters that the broker makes are written by the broker alone.",
+        "log.written.by",
+    ),
 )
 
 SETTINGS = {setting.name: setting for setting in sorted((*_ACTING, *_KEPT_FOR_TOOLS), key=attrgetter("name"))}
@@ -304,6 +313,8 @@ class TopicConfig:
     """Whether a batch must be opened before it is appended, as more is asked of it than whole records."""
     checked: frozenset[int] = frozenset(_CHECKED.values())
     """Codecs of batches whose records are looked at."""
+    written_by_broker: bool = False
+    """Whether clients may not write to it."""
     min_insync_replicas: int = 1
     min_insync_is_default: bool = True
 
@@ -370,6 +381,7 @@ def make_config(given: Mapping[str, str], defaults: Mapping[str, str]) -> TopicC
         deletes=deletes,
         opens_batches=compacts or codec is not None,
         checked=frozenset(_CHECKED[word] for word in _checked(text["records.check"])),
+        written_by_broker=text[WRITTEN_BY] == "broker",
         min_insync_replicas=number["min.insync.replicas"],
         min_insync_is_default="min.insync.replicas" not in given and "min.insync.replicas" not in defaults,
     )

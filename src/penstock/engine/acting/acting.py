@@ -20,6 +20,7 @@ from penstock.engine.access import (
     Subject,
 )
 from penstock.engine.acting.groups import ActingGroups
+from penstock.engine.acting.queues import ActingQueues
 from penstock.engine.acting.topics import ActingTopics
 from penstock.engine.acting.transactions import ActingTransactions
 from penstock.engine.feed import Feed
@@ -125,13 +126,14 @@ class Acting:
     rights: for what is no verb of the engine: the cluster's operations, settings, figures.
     """
 
-    __slots__ = ("_engine", "groups", "rights", "topics", "transactions")
+    __slots__ = ("_engine", "groups", "queues", "rights", "topics", "transactions")
 
     def __init__(self, engine: "Engine", subject: Subject) -> None:
         self._engine = engine
         self.rights = rights = Verdicts(engine.access, subject)
         self.topics = ActingTopics(engine, rights)
         self.groups = ActingGroups(engine.groups, engine.group_configs, engine.topics, rights)
+        self.queues = ActingQueues(engine, rights)
         self.transactions = ActingTransactions(engine, rights)
 
     @property
@@ -152,12 +154,12 @@ class Acting:
         self, partition: Partition, message: NewMessage, durability: Durability, told: Told, timeout_s: float = 30.0
     ) -> None:
         """Publish a message at the end of this turn of the loop, wherever the partition is led; see `Gatherer.put`."""
-        self.rights.check(Operation.WRITE, Kind.TOPIC, partition.topic)
+        self._check_writable(partition)
         self._engine.gatherer.put(partition, message, durability, told, timeout_s, self.subject)
 
     async def publish(self, partition: Partition, batch: bytes, durability: Durability, timeout_s: float) -> Appended:
         """Publish a batch without a producer id, wherever the partition is led; see `Forwarding.publish`."""
-        self.rights.check(Operation.WRITE, Kind.TOPIC, partition.topic)
+        self._check_writable(partition)
         return await self._engine.forwarding.publish(partition, batch, durability, timeout_s, self.subject)
 
     def cursor(self, partition: Partition, offset: int, *, committed: bool = True) -> Cursor:
@@ -220,3 +222,4 @@ class Acting:
     def _check_writable(self, partition: Partition) -> None:
         """Raises `NotAuthorised`."""
         self.rights.check(Operation.WRITE, Kind.TOPIC, partition.topic)
+        partition.check_writers()

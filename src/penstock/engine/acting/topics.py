@@ -37,14 +37,20 @@ class ActingTopics:
     def partition(self, name: str, index: int, operation: Operation) -> Partition:
         """Hot path. Raises also UNKNOWN_TOPIC."""
         self._rights.check(operation, Kind.TOPIC, name)
-        return self._topics.partition(name, index)
+        partition = self._topics.partition(name, index)
+        if operation is Operation.WRITE:
+            partition.check_writers()
+        return partition
 
     def partition_by_id(self, topic_id: UUID, index: int, operation: Operation) -> Partition:
         """Hot path. Raises also UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC."""
         topic = self._topics.get_by_id(topic_id)
         if topic is not None:
             self._check_by_id(operation, topic)
-        return self._topics.partition_by_id(topic_id, index)
+        partition = self._topics.partition_by_id(topic_id, index)
+        if operation is Operation.WRITE:
+            partition.check_writers()
+        return partition
 
     def replica_by_id(self, topic_id: UUID, index: int) -> Partition:
         """For a broker that follows it: also one that is attached to another. Hot path."""

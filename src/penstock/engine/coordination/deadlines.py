@@ -4,24 +4,28 @@ Heartbeats move a deadline back many times before it is reached. Such a move onl
 of it when the earlier one comes up. So it holds about one element per key however often keys move.
 """
 
+from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
 
+K = TypeVar("K", bound=Hashable)
+"""Such that any two can be put in order."""
 _SLACK = 64  # elements that may be out of date before the heap is made again, whatever its size
 
 
-class Deadlines:
+class Deadlines(Generic[K]):
     __slots__ = ("_at", "_heap", "_queued")
 
     def __init__(self) -> None:
-        self._at: dict[str, int] = {}
-        self._queued: dict[str, int] = {}
+        self._at: dict[K, int] = {}
+        self._queued: dict[K, int] = {}
         """The earliest element of a key in the heap."""
-        self._heap: list[tuple[int, str]] = []
+        self._heap: list[tuple[int, K]] = []
 
     def __len__(self) -> int:
         return len(self._at)
 
-    def set(self, key: str, at: int | None) -> None:
+    def set(self, key: K, at: int | None) -> None:
         """The key's only deadline from now on; None for none."""
         if at is None:
             self._at.pop(key, None)
@@ -47,14 +51,14 @@ class Deadlines:
                     self._push(wanted, key)
         return None
 
-    def take_due(self, now: int) -> list[str]:
+    def take_due(self, now: int) -> list[K]:
         """Keys whose deadline has come, earliest first; they have none until they are set again."""
         due = []
         while (key := self.pop_due(now)) is not None:
             due.append(key)
         return due
 
-    def pop_due(self, now: int) -> str | None:
+    def pop_due(self, now: int) -> K | None:
         """The key whose deadline came first, if any has come; it has none until it is set again."""
         at = self.next()
         if at is None or at > now:
@@ -63,7 +67,7 @@ class Deadlines:
         del self._at[key], self._queued[key]
         return key
 
-    def _push(self, at: int, key: str) -> None:
+    def _push(self, at: int, key: K) -> None:
         heappush(self._heap, (at, key))
         self._queued[key] = at
 

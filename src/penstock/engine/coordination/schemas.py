@@ -32,7 +32,8 @@ class Kind(IntEnum):
 class Entry(NamedTuple):
     """One record: what is true of a key from now on. A value of None takes the key back."""
 
-    kind: Kind
+    kind: Any
+    """A `Kind`; in logs with a codec of their own, a word of that."""
     key: tuple[Any, ...]
     """(group, topic, partition), (group,), (group, member), (group, regex) or (transactional id,)."""
     value: Any

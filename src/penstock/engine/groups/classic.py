@@ -101,7 +101,7 @@ class ClassicGroup:
         self._syncs: dict[str, Token] = {}
         self._unsynced: dict[str, None] = {}
         """Members of this generation that have not asked for their assignment."""
-        self._sessions = Deadlines()
+        self._sessions: Deadlines[str] = Deadlines()
         self._sync_deadline: int | None = None
         self._join_deadline: int | None = None
         self._initial_left_ms: int | None = None

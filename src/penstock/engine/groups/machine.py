@@ -96,7 +96,7 @@ class GroupMachine:
         self._groups: dict[str, Group] = {}
         self._empty_since: dict[str, int] = {}
         """Of consumer groups; classic ones know it themselves."""
-        self._deadlines = Deadlines()
+        self._deadlines: Deadlines[str] = Deadlines()
         self._patterns = TopicPatterns()
         self._next_sweep = now + SWEEP_MS
         self._unswept: list[str] = []

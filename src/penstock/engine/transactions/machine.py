@@ -73,8 +73,8 @@ class TransactionMachine:
         self._transactions: dict[str, Transaction] = {}
         self._due: dict[str, None] = {}
         self._waiting: dict[str, deque[_Waiter]] = {}
-        self._deadlines = Deadlines()
-        self._patience = Deadlines()
+        self._deadlines: Deadlines[str] = Deadlines()
+        self._patience: Deadlines[str] = Deadlines()
 
     def __len__(self) -> int:
         return len(self._transactions)

@@ -177,6 +177,17 @@ class Log:
         """Below it everything can be seen, is decided, and will never be taken back."""
         return self.committed_end if self.first_unstable < 0 else min(self.first_unstable, self.committed_end)
 
+    def size_from(self, offset: int) -> int:
+        """About how many bytes the batches from an offset on have; within a segment all offsets count alike."""
+        size = 0
+        for segment, end in zip(
+            self.segments, [*(each.base for each in self.segments[1:]), self.end_offset], strict=True
+        ):
+            if end > offset:
+                span = end - segment.base
+                size += segment.size if offset <= segment.base else segment.size * (end - offset) // span
+        return size
+
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)

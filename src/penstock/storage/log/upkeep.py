@@ -222,19 +222,28 @@ class Upkeep:
     async def _move_start(self, log: Log, offset: int) -> None:
         if offset > log.log_start:
             log.state.log_start = offset
-            log.state.epochs.drop_before(offset)
+            # Followers read what lies below until its segment goes, and are told by which history it came there.
+            log.state.epochs.drop_before(log.segments[_kept_from(log)].base)
             log.on_start_moved()
             await self.save_state(log)
         await self._drop_below_start(log)
 
     async def _drop_below_start(self, log: Log) -> None:
-        gone: list[Segment] = []
-        while len(log.segments) > 1 and log.segments[1].base <= log.log_start and log.segments[0].sealed:
-            gone.append(log.segments.pop(0))
+        kept_from = _kept_from(log)
+        gone = log.segments[:kept_from]
+        del log.segments[:kept_from]
         for segment in gone:
             self._shelf.files.forget(segment.path)
             self._shelf.stats.segments_deleted += 1
             await self._shelf.disk.run(_remove, self._shelf.disk, segment)
+
+
+def _kept_from(log: Log) -> int:
+    """Which segment is the first that does not lie wholly below the log start, or cannot go yet."""
+    at = 0
+    while at + 1 < len(log.segments) and log.segments[at + 1].base <= log.log_start and log.segments[at].sealed:
+        at += 1
+    return at
 
 
 def _rewritten(disk: Disk, log: Log, step: Callable[[], Recovered], now_ms: int) -> tuple[Recovered, bool]:

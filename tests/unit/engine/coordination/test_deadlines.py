@@ -7,7 +7,7 @@ from penstock.engine.coordination.deadlines import Deadlines
 
 
 def test_a_moved_deadline_comes_at_its_new_time() -> None:
-    deadlines = Deadlines()
+    deadlines: Deadlines[str] = Deadlines()
     deadlines.set("a", 10)
     deadlines.set("b", 20)
     deadlines.set("a", 30)
@@ -19,7 +19,7 @@ def test_a_moved_deadline_comes_at_its_new_time() -> None:
 
 
 def test_a_thousand_keys_that_move_all_the_time_stay_a_thousand() -> None:
-    deadlines = Deadlines()
+    deadlines: Deadlines[str] = Deadlines()
     for now in range(0, 100_000, 10):
         deadlines.set(str(now % 1_000), now + 45_000)
         deadlines.next()
@@ -32,7 +32,9 @@ def test_a_thousand_keys_that_move_all_the_time_stay_a_thousand() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 20), st.integers(0, 4))))
 def test_it_is_as_a_dictionary_would_have_it(moves: list[tuple[str, int | None, int]]) -> None:
-    deadlines, model, now = Deadlines(), {}, 0
+    deadlines: Deadlines[str] = Deadlines()
+    model: dict[str, int | None] = {}
+    now = 0
     for key, at, passed in moves:
         deadlines.set(key, at)
         model[key] = at

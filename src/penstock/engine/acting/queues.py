@@ -1,0 +1,129 @@
+"""Queues, as one subject may use them: it has to be allowed to use the topic and the group."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.engine.access import Kind, Operation
+from penstock.engine.partition import Partition
+from penstock.engine.queues.machine import By, Change, Figures, Leased, Want, Whereabouts
+from penstock.engine.queues.names import QueueName
+from penstock.engine.queues.receiving import Delivery
+from penstock.engine.queues.settings import QueueRules
+from penstock.engine.queues.window import Run
+from penstock.engine.topics import Topic
+
+if TYPE_CHECKING:
+    from penstock.engine.acting.acting import Verdicts
+    from penstock.engine.engine import Engine
+
+Wake = Callable[[], None]
+
+
+class ActingQueues:
+    """All verbs raise PenstockError, first of all `NotAuthorised`. Those about a partition need it to be led here."""
+
+    __slots__ = ("_engine", "_rights")
+
+    def __init__(self, engine: "Engine", rights: "Verdicts") -> None:
+        self._engine = engine
+        self._rights = rights
+
+    def _check(self, operation: Operation, topic: str, group: str) -> None:
+        self._rights.check(operation, Kind.GROUP, group)
+        self._rights.check(operation, Kind.TOPIC, topic)
+
+    def _check_destroy(self, partition: Partition, group: str) -> None:
+        self._rights.check(Operation.DELETE, Kind.GROUP, group)
+        self._rights.check(Operation.READ, Kind.TOPIC, partition.topic)
+
+    # --- queues
+
+    async def alter(
+        self,
+        topic: Topic,
+        group: str,
+        alter: Callable[[Mapping[str, str] | None], Mapping[str, str] | None],
+    ) -> None:
+        """Make, change or end a queue.
+
+        Args:
+            alter: makes the settings that are given for it of those that were; None for no queue.
+        """
+        self._rights.check(Operation.ALTER_CONFIGS, Kind.GROUP, group)
+        self._rights.check(Operation.ALTER_CONFIGS, Kind.TOPIC, topic.name)
+
+        def altered(queues: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
+            settings = alter(queues.get(group))
+            others = {name: given for name, given in queues.items() if name != group}
+            return others if settings is None else {**others, group: settings}
+
+        await self._engine.alter_queues(topic, altered)
+
+    async def open(self, partition: Partition, group: str, start: int | None = None) -> None:
+        self._check(Operation.READ, partition.topic, group)
+        await self._engine.queues.open(partition, group, start)
+
+    async def restart(self, partition: Partition, group: str, start: int) -> None:
+        self._check(Operation.READ, partition.topic, group)
+        await self._engine.queues.restart(partition, group, start)
+
+    async def purge(self, partition: Partition, group: str, before: int | None = None) -> int:
+        self._check_destroy(partition, group)
+        return await self._engine.queues.purge(partition, group, before)
+
+    async def delete(self, partition: Partition, group: str) -> None:
+        self._check_destroy(partition, group)
+        await self._engine.queues.delete(partition, group)
+
+    def rules(self, topic: str, group: str) -> QueueRules:
+        self._check(Operation.DESCRIBE, topic, group)
+        return self._engine.queues.rules(topic, group)
+
+    # --- messages
+
+    async def lease(self, partition: Partition, want: Want, *, committed: bool = True) -> Leased:
+        self._check(Operation.READ, partition.topic, want.group)
+        return await self._engine.queues.lease(partition, want, committed=committed)
+
+    async def receive(self, partition: Partition, want: Want, max_bytes: int, wait_s: float) -> list[Delivery]:
+        self._check(Operation.READ, partition.topic, want.group)
+        deliveries = await self._engine.receiving.receive(partition, want, max_bytes, wait_s)
+        self._check(Operation.READ, partition.topic, want.group)  # it may have waited long
+        return deliveries
+
+    async def settle(self, partition: Partition, group: str, by: By, changes: Sequence[Change]) -> None:
+        self._check(Operation.READ, partition.topic, group)
+        await self._engine.queues.settle(partition, group, by, changes)
+
+    async def leave(self, partition: Partition, group: str, consumer: str, *, graceful: bool) -> int:
+        """Who has lost the right may still give back."""
+        return await self._engine.queues.leave(partition, group, consumer, graceful=graceful)
+
+    async def redrive(self, partition: Partition, queue: QueueName, wanted: Sequence[Run]) -> int:
+        """The same as moving each by hand: who may read the dead letters, and write to the queue."""
+        self._check(Operation.READ, partition.topic, partition.topic)
+        self._rights.check(Operation.WRITE, Kind.TOPIC, queue.topic)
+        return await self._engine.queues.redrive(partition, str(queue), wanted)
+
+    # --- looking
+
+    async def figures(self, partition: Partition, group: str) -> Figures:
+        self._check(Operation.DESCRIBE, partition.topic, group)
+        return await self._engine.queues.figures(partition, group)
+
+    async def whereabouts(self, partition: Partition, group: str, offset: int) -> Whereabouts:
+        self._check(Operation.DESCRIBE, partition.topic, group)
+        return await self._engine.queues.whereabouts(partition, group, offset)
+
+    async def groups(self, partition: Partition) -> list[str]:
+        """Those that may be described."""
+        self._rights.check(Operation.DESCRIBE, Kind.TOPIC, partition.topic)
+        groups = await self._engine.queues.groups(partition)
+        return [group for group in groups if self._rights.may(Operation.DESCRIBE, Kind.GROUP, group)]
+
+    def watch(self, partition: Partition, group: str, wake: Wake) -> None:
+        self._check(Operation.READ, partition.topic, group)
+        self._engine.queues.watch(partition, group, wake)
+
+    def unwatch(self, partition: Partition, group: str, wake: Wake) -> None:
+        self._engine.queues.unwatch(partition, group, wake)

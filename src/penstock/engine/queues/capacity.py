@@ -1,0 +1,77 @@
+"""How much a queue may hold: a batch that would be too much is refused, or the oldest messages make room for it.
+
+A queue holds what it has not settled, in each partition by itself: so many messages, or so many bytes of the log from
+the first of them on. What is asked when a batch comes is two numbers.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.engine.partition import Partition
+from penstock.engine.queues.group import Group
+from penstock.engine.queues.machine import LedgerMachine
+from penstock.engine.queues.rulebook import Rulebook
+from penstock.engine.queues.settings import OnFull, QueueRules
+from penstock.engine.queues.window import SETTLED
+from penstock.errors import Code, PenstockError
+
+Overflow = Callable[[str, int], None]
+
+
+class Held(NamedTuple):
+    messages: int
+    size_bytes: int
+
+
+class Capacity:
+    """Of one partition that is led here; it is asked about every batch of clients.
+
+    Args:
+        overflow: has so many of the oldest messages of a group go.
+    """
+
+    def __init__(
+        self, partition: Partition, machine: Callable[[], LedgerMachine | None], rulebook: Rulebook, overflow: Overflow
+    ) -> None:
+        self._partition = partition
+        self._machine = machine
+        self._rulebook = rulebook
+        self._overflow = overflow
+
+    def check(self, messages: int, size_bytes: int) -> None:
+        """Whether so much may come. Raises PenstockError QUEUE_FULL."""
+        limited = self._rulebook.limited(self._partition.topic)
+        machine = self._machine()
+        if not limited or machine is None:
+            return
+        for name, rules in limited.items():
+            group = machine.get(name)
+            if group is not None:
+                self._check(group, rules, Held(messages, size_bytes))
+
+    def _check(self, group: Group, rules: QueueRules, more: Held) -> None:
+        held = held_by(self._partition, group)
+        excess = 0
+        if rules.max_messages is not None:
+            excess = held.messages + more.messages - rules.max_messages
+        if rules.max_bytes is not None and held.size_bytes + more.size_bytes > rules.max_bytes:
+            beyond = held.size_bytes + more.size_bytes - rules.max_bytes
+            excess = max(excess, -(-beyond * held.messages // max(held.size_bytes, 1)), 1)
+        if excess <= 0:
+            return
+        if rules.on_full is not OnFull.REJECT:
+            self._overflow(group.name, min(excess, held.messages))
+            return
+        raise PenstockError(
+            Code.QUEUE_FULL,
+            f"queue {group.name!r} holds {held.messages} messages, {held.size_bytes} bytes in "
+            f"{self._partition.name}, and {more.messages} more are too many",
+            help="receive some, or alter max-size or on-full of the queue",
+        )
+
+
+def held_by(partition: Partition, group: Group) -> Held:
+    """What a group has not settled in a partition, and what the log keeps for it."""
+    window, log = group.window, partition.leading()
+    touched = window.next - window.start - window.counts[SETTLED]
+    return Held(touched + max(log.end_offset - window.next, 0), log.size_from(window.start))

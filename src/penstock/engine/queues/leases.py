@@ -1,0 +1,129 @@
+"""Who has what of one group's messages in one partition, and until when.
+
+A lease is some offsets that one consumer got together, under an id that its receipts carry. It has a slot, by which an
+offset finds it; the slot is of this process alone, the id is in the ledger. When a part of a lease is renewed, that
+part gets a slot and a deadline of its own, under the same id.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from penstock.engine.coordination.deadlines import Deadlines
+from penstock.engine.queues.window import Run
+
+
+class Lease:
+    """Attributes:
+    count: offsets it still has.
+    runs: what it had when it was given; some of that may be settled.
+    """
+
+    __slots__ = ("began", "consumer", "count", "deadline", "is_bound", "lease_id", "runs", "slot")
+
+    def __init__(
+        self,
+        lease_id: int,
+        slot: int,
+        consumer: str,
+        began: int,
+        deadline: int,
+        is_bound: bool,
+        runs: Iterable[Run],
+    ) -> None:
+        self.lease_id = lease_id
+        self.slot = slot
+        self.consumer = consumer
+        self.began = began
+        self.deadline = deadline
+        self.is_bound = is_bound
+        self.runs = tuple(runs)
+        self.count = sum(run.size for run in self.runs)
+
+
+class Leases:
+    """Args:
+    group: the number of theirs.
+    deadlines: of all groups of the ledger, by group and slot.
+    """
+
+    def __init__(self, group: int, deadlines: Deadlines[tuple[int, int]]) -> None:
+        self._group = group
+        self._deadlines = deadlines
+        self._by_slot: dict[int, Lease] = {}
+        self._by_id: dict[int, list[Lease]] = {}
+        self._by_consumer: dict[str, dict[int, Lease]] = {}
+        self._held: dict[str, int] = {}
+        self._free: list[int] = []
+        self.count = 0
+        """Offsets that are leased."""
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(list(self._by_slot.values()))
+
+    def add(
+        self,
+        lease_id: int,
+        consumer: str,
+        began: int,
+        deadline: int,
+        runs: Iterable[Run],
+        *,
+        is_bound: bool,
+    ) -> Lease:
+        slot = self._free.pop() if self._free else len(self._by_slot) + 1  # 0 is nobody's
+        lease = Lease(lease_id, slot, consumer, began, deadline, is_bound, runs)
+        self._by_slot[slot] = lease
+        self._by_id.setdefault(lease_id, []).append(lease)
+        self._by_consumer.setdefault(consumer, {})[slot] = lease
+        self._deadlines.set((self._group, slot), deadline)
+        self._held[consumer] = self._held.get(consumer, 0) + lease.count
+        self.count += lease.count
+        return lease
+
+    def in_slot(self, slot: int) -> Lease | None:
+        return self._by_slot.get(slot)
+
+    def of_id(self, lease_id: int) -> list[Lease]:
+        return self._by_id.get(lease_id, [])
+
+    def of_consumer(self, consumer: str) -> list[Lease]:
+        return list(self._by_consumer.get(consumer, {}).values())
+
+    def held_by(self, consumer: str) -> int:
+        """Offsets that one consumer has."""
+        return self._held.get(consumer, 0)
+
+    def less(self, slot: int, count: int) -> None:
+        """So many of its offsets are not leased any more."""
+        lease = self._by_slot.get(slot)
+        if lease is None:
+            return
+        lease.count -= count
+        self.count -= count
+        self._held[lease.consumer] -= count
+        if lease.count <= 0:
+            self._remove(lease)
+
+    def set_count(self, lease: Lease, count: int) -> None:
+        """As it was found to be."""
+        self.less(lease.slot, lease.count - count)
+
+    def renew(self, lease: Lease, deadline: int) -> None:
+        lease.deadline = deadline
+        self._deadlines.set((self._group, lease.slot), deadline)
+
+    def clear(self) -> None:
+        for lease in self:
+            self.less(lease.slot, lease.count)
+
+    def _remove(self, lease: Lease) -> None:
+        del self._by_slot[lease.slot]
+        self._free.append(lease.slot)
+        alike = self._by_id[lease.lease_id]
+        alike.remove(lease)
+        if not alike:
+            del self._by_id[lease.lease_id]
+        theirs = self._by_consumer[lease.consumer]
+        del theirs[lease.slot]
+        if not theirs:
+            del self._by_consumer[lease.consumer], self._held[lease.consumer]
+        self._deadlines.set((self._group, lease.slot), None)

@@ -1,0 +1,677 @@
+"""The ledger of one partition: what its groups have done with its messages. A pure state machine.
+
+Each step says what becomes of which offsets as entries (`entries.py`), and applies them (`group.py`); the shard that
+runs it keeps them in the log attached to the partition (`coordination/shard.py`). What a consumer got is told at once,
+for a lease is a hint; that a message was acknowledged is told when it is kept.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from enum import IntEnum
+from heapq import heapify, heappop
+from operator import itemgetter
+from typing import Final, NamedTuple, cast
+
+from penstock.engine.coordination.deadlines import Deadlines
+from penstock.engine.coordination.outcome import NOTHING, Outcome, Reply, Token, refused
+from penstock.engine.coordination.schemas import Entry
+from penstock.engine.queues import entries
+from penstock.engine.queues.entries import Cause, How, Value, entry
+from penstock.engine.queues.group import Due, Group
+from penstock.engine.queues.leases import Lease
+from penstock.engine.queues.settings import OnExpiry, OnFull, QueueRules
+from penstock.engine.queues.window import DELAYED, DYING, LEASED, MOST_COUNTED, READY, SETTLED, SHAKEN, Counted, Run
+from penstock.errors import Code, PenstockError
+
+LONGEST_LEASE_MS: Final = 12 * 3_600_000
+LONGEST_DELAY_MS: Final = 7 * 86_400_000
+"""Of a message that comes back."""
+FREE_RELEASES: Final = 99
+"""Of one message; the next one counts as a failed attempt."""
+MOST_GROUPS: Final = 1_000
+_NO_GROUP: Final = 0
+_NEVER: Final = 1 << 62
+_LONGEST_REASON: Final = 250
+
+
+class VerdictKind(IntEnum):
+    """What becomes of a message that is leased."""
+
+    ACK = 1
+    RELEASE = 2
+    NACK = 3
+    REJECT = 4
+    RENEW = 5
+    GONE = 6
+    """There is no such record."""
+    EXPIRE = 7
+    """The time it was to be kept for is over."""
+    UNREAD = 8
+    """Nobody has seen it; the lease does not count."""
+
+
+class Verdict(NamedTuple):
+    """Attributes:
+    delay_ms: of a nack or release, how long it waits instead of the backoff; of a renewal, from now on.
+    """
+
+    kind: VerdictKind
+    delay_ms: int | None = None
+    reason: str = ""
+
+
+class Change(NamedTuple):
+    """Offsets of a range, both ends in it, and the verdict on them."""
+
+    first: int
+    last: int
+    verdict: Verdict
+
+
+class Receipt(NamedTuple):
+    """Who has been told the lease."""
+
+    lease_id: int
+
+
+class Holder(NamedTuple):
+    """Who has it by name."""
+
+    consumer: str
+
+
+By = Receipt | Holder
+
+
+class Want(NamedTuple):
+    """Attributes:
+    most: messages.
+    visibility_ms: None for the queue's own.
+    bound: see `entries.Leased.is_bound`.
+    """
+
+    group: str
+    consumer: str
+    most: int
+    visibility_ms: int | None = None
+    bound: bool = False
+
+
+class Leased(NamedTuple):
+    """What a consumer gets; no ranges if nothing is ready."""
+
+    lease_id: int
+    deadline: int
+    ranges: tuple[Counted, ...]
+
+
+class Figures(NamedTuple):
+    """How one group stands in one partition."""
+
+    group: str
+    start: int
+    next: int
+    ready: int
+    leased: int
+    delayed: int
+    dying: int
+    settled_beyond: int
+    """Above `start`."""
+
+
+class Whereabouts(NamedTuple):
+    """Of one offset: its state, and its lease if it is in one."""
+
+    state: int
+    deliveries: int
+    attempts: int
+    consumer: str | None = None
+    deadline: int | None = None
+
+
+class DyingMessages(NamedTuple):
+    """Messages of a group that are to become dead letters together.
+
+    Attributes:
+    begun: how, if that was noted before.
+    """
+
+    group: str
+    begun: entries.Burying | None
+    runs: Sequence[Run]
+
+
+class DeadMessage(NamedTuple):
+    cause: Cause
+    reason: str
+    deliveries: int
+    attempts: int
+
+
+Rules = Callable[[str], QueueRules]
+
+
+class LedgerMachine:
+    """Args:
+    rules: in force for a group.
+    durable: groups that are to be there, and whose messages must stay until they are settled.
+    new_id: an id no lease ever had.
+    chance: at least 0, less than 1, for backoff.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        durable: Callable[[], Collection[str]],
+        new_id: Callable[[], int],
+        chance: Callable[[], float],
+    ) -> None:
+        self._rules = rules
+        self._durable = durable
+        self._new_id = new_id
+        self._chance = chance
+        self._groups: dict[str, Group] = {}
+        self._by_number: dict[int, Group] = {}
+        self._next_number = _NO_GROUP + 1
+        self._deadlines: Deadlines[tuple[int, int]] = Deadlines()
+        self._due: list[Due] = []
+        self.epoch = -1
+        """Of the leader whose word is the last here."""
+        self.has_begun = False
+        """Whether this broker has begun to lead with it."""
+        self.stirred: set[str] = set()
+        """Groups in which something may be ready, or there is room for leases, since this was last emptied."""
+
+    @property
+    def groups(self) -> Iterable[Group]:
+        return self._groups.values()
+
+    def get(self, name: str) -> Group | None:
+        return self._groups.get(name)
+
+    # --- groups
+
+    def open(self, now: int, to: Token, name: str, start: int) -> Outcome:
+        """Make a group known, from an offset on; nothing if it is."""
+        if name in self._groups:
+            return Outcome(replies=(Reply(to, None),))
+        if len(self._groups) >= MOST_GROUPS:
+            error = PenstockError(
+                Code.LIMIT_EXCEEDED,
+                f"{len(self._groups)} groups read this topic as queues already, which is the most",
+                help="delete one that is not needed any more",
+            )
+            return refused(to, error)
+        value = entries.Opened(name, start, start)
+        made = self._make(self._next_number, value)
+        return Outcome((entry(made.number, value),), (Reply(to, None),))
+
+    def restart(self, now: int, to: Token, name: str, start: int) -> Outcome:
+        """Have a group begin anew."""
+        return self._about(to, name, lambda group: [entries.Moved(start, is_anew=True)])
+
+    def delete(self, now: int, to: Token, name: str) -> Outcome:
+        group = self._groups.get(name)
+        if group is None:
+            return refused(to, _unknown(name))
+        self._delete(group)
+        return Outcome((entry(group.number, entries.Deleted()),), (Reply(to, None),))
+
+    def purge(self, now: int, to: Token, name: str, before: int) -> Outcome:
+        """Have everything below an offset be settled. Replies how many messages were not."""
+        group = self._groups.get(name)
+        if group is None:
+            return refused(to, _unknown(name))
+        count = group.window.unsettled_below(before)
+        return Outcome(tuple(self._apply(group, self._moving(group, before))), (Reply(to, count),))
+
+    def trim(self, before: int) -> Outcome:
+        """Records below an offset are gone."""
+        done: list[Entry] = []
+        for group in self._groups.values():
+            done += self._apply(group, self._moving(group, before))
+        return Outcome(tuple(done))
+
+    def _moving(self, group: Group, before: int) -> list[Value]:
+        return [entries.Moved(before, is_anew=False)] if before > group.window.start else []
+
+    def _about(self, to: Token, name: str, make: Callable[[Group], Sequence[Value]]) -> Outcome:
+        group = self._groups.get(name)
+        if group is None:
+            return refused(to, _unknown(name))
+        try:
+            values = make(group)
+        except PenstockError as error:
+            return refused(to, error)
+        return Outcome(tuple(self._apply(group, values)), (Reply(to, None),))
+
+    def _apply(self, group: Group, values: Sequence[Value]) -> list[Entry]:
+        for value in values:
+            group.apply(value)
+            if not isinstance(value, entries.Leased):
+                self.stirred.add(group.name)
+        return [entry(group.number, value) for value in values]
+
+    # --- leasing
+
+    def lease(self, now: int, want: Want, end: int) -> tuple[Leased, Outcome]:
+        """Give a consumer what is ready. Raises PenstockError UNKNOWN_QUEUE.
+
+        Args:
+            end: nothing there or beyond.
+        """
+        group = self._known(want.group)
+        self._ripen(now)
+        rules = self._rules(group.name)
+        leases = group.leases
+        room = min(
+            want.most,
+            rules.max_unacked - leases.count,
+            rules.max_unacked_consumer - leases.held_by(want.consumer),
+        )
+        runs = tuple(group.pick(room, end, self._tries_left(group, rules))) if room > 0 else ()
+        if not runs:
+            return Leased(0, now, ()), NOTHING
+        visibility_ms = rules.visibility_ms if want.visibility_ms is None else want.visibility_ms
+        deadline = now + min(visibility_ms, LONGEST_LEASE_MS)
+        lease_id = self._new_id()
+        value = entries.Leased(lease_id, want.consumer, now, deadline, want.bound, False, runs)
+        kept = self._apply(group, [value])
+        ranges = tuple(part for run in runs for part in group.window.counted(run.first, run.last))
+        return Leased(lease_id, deadline, ranges), Outcome(tuple(kept))
+
+    def _tries_left(self, group: Group, rules: QueueRules) -> Callable[[int], int]:
+        def tries_left(offset: int) -> int:
+            deliveries, attempts = group.window.counts_of(offset)
+            return rules.limit - (deliveries if rules.by_deliveries else attempts)
+
+        return tries_left
+
+    # --- verdicts
+
+    def settle(self, now: int, to: Token, name: str, by: By, changes: Sequence[Change]) -> Outcome:
+        """Pass verdicts on what is leased: on all of it, or on none."""
+        try:
+            group = self._known(name)
+            _check_apart(changes)
+            parts = [self._leased_parts(group, by, change) for change in changes]
+        except PenstockError as error:
+            return refused(to, error)
+        done: list[Entry] = []
+        for change, runs in zip(changes, parts, strict=True):
+            if runs:
+                done += self._apply(group, self._judge(now, group, change.verdict, runs))
+        return Outcome(tuple(done), (Reply(to, None),))
+
+    def _leased_parts(self, group: Group, by: By, change: Change) -> list[Run]:
+        """What of a change is still open: all from the window's start on, or STALE_RECEIPT.
+
+        What lies below is done with: for who has it by name that will do, and for a lease that is not over.
+        """
+        window = group.window
+        if isinstance(by, Receipt) and change.first < window.start and not group.leases.of_id(by.lease_id):
+            raise _stale(group, change.first)
+        first, last = max(change.first, window.start), change.last
+        if last >= window.next and isinstance(by, Receipt):
+            raise _stale(group, last)
+        if last >= window.next:
+            raise PenstockError(Code.INVALID_REQUEST, f"offset {last} was not given to anybody in group {group.name!r}")
+        if first > last:
+            return []
+        runs, count = [], 0
+        for run, slot in window.leased_in(first, last):
+            lease = group.leases.in_slot(slot)
+            if lease is None or not _is_by(lease, by):
+                raise _stale(group, run.first)
+            runs.append(run)
+            count += run.size
+        if count < last - first + 1:
+            raise _stale(group, next(at for at in range(first, last + 1) if window.state_of(at) != LEASED))
+        return runs
+
+    def _judge(self, now: int, group: Group, verdict: Verdict, runs: Sequence[Run]) -> list[Value]:
+        rules = self._rules(group.name)
+        match verdict.kind:
+            case VerdictKind.ACK:
+                return [entries.Settled(How.ACKED, tuple(runs))]
+            case VerdictKind.GONE:
+                return [entries.Settled(How.GONE, tuple(runs))]
+            case VerdictKind.EXPIRE:
+                if rules.on_expiry is OnExpiry.DEAD_LETTER:
+                    return self._bury(rules, Cause.EXPIRED, How.EXPIRED, 0, verdict.reason, runs)
+                return [entries.Settled(How.EXPIRED, tuple(runs))]
+            case VerdictKind.REJECT:
+                return self._bury(rules, Cause.REJECTED, How.REJECTED, 0, verdict.reason, runs)
+            case VerdictKind.RENEW:
+                return self._renew(now, group, rules, verdict, runs)
+            case VerdictKind.RELEASE:
+                return self._give_back(now, group, rules, runs, verdict.delay_ms, is_free=True)
+            case VerdictKind.UNREAD:
+                return [entries.Returned(0, now, 0, False, True, False, tuple(runs))]
+            case VerdictKind.NACK:
+                return self._give_back(now, group, rules, runs, verdict.delay_ms, is_free=False)
+
+    def _bury(
+        self, rules: QueueRules, cause: Cause, how: How, attempts: int, reason: str, runs: Sequence[Run]
+    ) -> list[Value]:
+        if rules.dead_letter is None:
+            return [entries.Settled(how, tuple(runs))]
+        return [entries.Dying(cause, attempts, reason[:_LONGEST_REASON], False, tuple(runs))]
+
+    def _renew(self, now: int, group: Group, rules: QueueRules, verdict: Verdict, runs: Sequence[Run]) -> list[Value]:
+        wanted = now + (rules.visibility_ms if verdict.delay_ms is None else max(verdict.delay_ms, 0))
+        renewed: dict[tuple[int, int], list[Run]] = {}
+        for run in runs:
+            for part, slot in group.window.leased_in(run.first, run.last):
+                lease = cast(Lease, group.leases.in_slot(slot))
+                deadline = min(wanted, lease.began + LONGEST_LEASE_MS)
+                renewed.setdefault((lease.lease_id, deadline), []).append(part)
+        return [entries.Renewed(lease_id, deadline, tuple(parts)) for (lease_id, deadline), parts in renewed.items()]
+
+    def _give_back(
+        self,
+        now: int,
+        group: Group,
+        rules: QueueRules,
+        runs: Sequence[Run],
+        delay_ms: int | None,
+        *,
+        is_free: bool,
+        is_shaken: bool = False,
+    ) -> list[Value]:
+        """What was leased can be had again, unless it was tried too often."""
+        back: dict[tuple[int, int], list[Run]] = {}
+        dying: dict[int, list[Run]] = {}
+        for run in runs:
+            for part in group.window.counted(run.first, run.last):
+                attempts = 0 if is_free and part.deliveries - part.attempts <= FREE_RELEASES else 1
+                failed = part.attempts + attempts
+                tries = part.deliveries if rules.by_deliveries else failed
+                if tries >= rules.limit and (attempts or rules.by_deliveries):
+                    dying.setdefault(attempts, []).append(Run(part.first, part.last))
+                    continue
+                wait_ms = delay_ms
+                if wait_ms is None:
+                    wait_ms = rules.backoff.delay_ms(failed, self._chance()) if attempts else 0
+                due = now + min(wait_ms, LONGEST_DELAY_MS) if wait_ms > 0 else 0
+                back.setdefault((attempts, due), []).append(Run(part.first, part.last))
+        values: list[Value] = [
+            entries.Returned(attempts, now, due, is_shaken, False, False, tuple(parts))
+            for (attempts, due), parts in back.items()
+        ]
+        cause = Cause.DELIVERIES if rules.by_deliveries else Cause.ATTEMPTS
+        for attempts, parts in dying.items():
+            values += self._bury(rules, cause, How.EXHAUSTED, attempts, "", parts)
+        return values
+
+    def overflow(self, now: int, name: str, excess: int, end: int) -> Outcome:
+        """Settle or bury the oldest messages nobody has, as there are too many. Raises PenstockError UNKNOWN_QUEUE."""
+        group = self._known(name)
+        rules = self._rules(name)
+        done: list[Entry] = []
+        while excess > 0 and (runs := group.pick(excess, end, lambda offset: MOST_COUNTED)):
+            if rules.on_full is OnFull.DEAD_LETTER:
+                values = self._bury(rules, Cause.OVERFLOW, How.OVERFLOWED, 0, "", runs)
+            else:
+                values = [entries.Settled(How.OVERFLOWED, tuple(runs))]
+            done += self._apply(group, values)
+            excess -= sum(run.size for run in runs)
+        return Outcome(tuple(done))
+
+    def redrive(self, now: int, to: Token, name: str, queue: str, wanted: Sequence[Run], end: int) -> Outcome:
+        """Have dead letters that nobody has go back to the queue they are from. Replies how many.
+
+        Args:
+            name: the group that reads the topic of dead letters.
+            queue: the name of the queue.
+            wanted: offsets of the letters.
+        """
+        group = self._groups.get(name)
+        if group is None:
+            return refused(to, _unknown(name))
+        runs = [part for run in wanted for part in group.ready_in(run.first, min(run.last, end - 1))]
+        values: list[Value] = [entries.Dying(Cause.REDRIVEN, 0, queue, False, tuple(runs))] if runs else []
+        return Outcome(tuple(self._apply(group, values)), (Reply(to, sum(run.size for run in runs)),))
+
+    def leave(self, now: int, to: Token, name: str, consumer: str, *, graceful: bool) -> Outcome:
+        """End all leases of a consumer: it gives back what it has, or was lost with it. Replies how many messages."""
+        try:
+            group = self._known(name)
+        except PenstockError as error:
+            return refused(to, error)
+        rules = self._rules(group.name)
+        done: list[Entry] = []
+        count = 0
+        for lease in group.leases.of_consumer(consumer):
+            runs = list(group.left_of(lease.slot, lease.runs))
+            count += sum(run.size for run in runs)
+            is_shaken = not graceful and lease.count > 1
+            values = self._give_back(now, group, rules, runs, None, is_free=graceful, is_shaken=is_shaken)
+            done += self._apply(group, values)
+        return Outcome(tuple(done), (Reply(to, count),))
+
+    # --- burials
+
+    @property
+    def is_any_dying(self) -> bool:
+        return any(group.dying or group.burial is not None for group in self._groups.values())
+
+    def dying(self, most: int) -> "list[DyingMessages]":
+        """What has to be buried next: of each group the burial that was begun, or some that wait."""
+        found = []
+        for group in self._groups.values():
+            if group.burial is not None:
+                found.append(DyingMessages(group.name, group.burial, group.burial.runs))
+            elif group.dying:
+                found.append(DyingMessages(group.name, None, group.first_dying(most)))
+        return found
+
+    def bury(self, now: int, to: Token, name: str, burial: entries.Burying) -> Outcome:
+        """Note what is about to be written to dead letters."""
+
+        def make(group: Group) -> list[Value]:
+            if group.burial is not None or not group.are_dying(burial.runs):
+                raise PenstockError(Code.INVALID_REQUEST, f"messages of group {name!r} are not dying any more")
+            return [burial]
+
+        return self._about(to, name, make)
+
+    def buried(self, now: int, to: Token, name: str, burial: entries.Burying) -> Outcome:
+        """It is there."""
+
+        def make(group: Group) -> list[Value]:
+            return [entries.Settled(How.BURIED, burial.runs)] if group.burial == burial else []
+
+        return self._about(to, name, make)
+
+    def forget_burial(self, now: int, to: Token, name: str) -> Outcome:
+        """What was noted cannot be written any more, and was not."""
+
+        def make(group: Group) -> list[Value]:
+            return [] if group.burial is None else [group.burial._replace(runs=())]
+
+        return self._about(to, name, make)
+
+    def dead(self, name: str, offset: int) -> DeadMessage | None:
+        """What is known of a dying message."""
+        group = self._groups.get(name)
+        if group is None:
+            return None
+        why = group.dying.get(offset)
+        if why is None:
+            return None
+        deliveries, attempts = group.window.counts_of(offset)
+        return DeadMessage(why.cause, why.reason, deliveries, attempts)
+
+    def last_burial(self, name: str) -> entries.Burying | None:
+        group = self._groups.get(name)
+        return None if group is None else group.last_burial
+
+    # --- time
+
+    def next_deadline(self) -> int | None:
+        times = [at for at in (self._deadlines.next(), self._due[0].at if self._due else None) if at is not None]
+        return min(times, default=None)
+
+    def tick(self, now: int) -> Outcome:
+        """End the leases whose time is up, and let be had what was delayed until now."""
+        done: list[Entry] = []
+        while (key := self._deadlines.pop_due(now)) is not None:
+            group = self._by_number.get(key[0])
+            lease = group.leases.in_slot(key[1]) if group is not None else None
+            if group is None or lease is None:
+                continue
+            rules = self._rules(group.name)
+            runs = list(group.left_of(lease.slot, lease.runs))
+            done += self._apply(
+                group, self._give_back(now, group, rules, runs, None, is_free=False, is_shaken=lease.count > 1)
+            )
+        self._ripen(now)
+        return Outcome(tuple(done))
+
+    def _ripen(self, now: int) -> None:
+        while self._due and self._due[0].at <= now:
+            due = heappop(self._due)
+            group = self._by_number.get(due.group)
+            if group is not None and group.ripen(due):
+                self.stirred.add(group.name)
+
+    # --- leading
+
+    def led(self, now: int, epoch: int, data_end: int) -> Outcome:
+        """The first step of a machine that was loaded.
+
+        Args:
+            data_end: where the records of that epoch begin.
+        """
+        self.has_begun = True
+        value = entries.Led(epoch, now, data_end if epoch > self.epoch else _NEVER, ends_bound=True)
+        if epoch <= self.epoch and not any(lease.is_bound for group in self.groups for lease in group.leases):
+            return NOTHING
+        self._led(value)
+        return Outcome((entry(_NO_GROUP, value),))
+
+    def _led(self, value: entries.Led) -> None:
+        self.epoch = max(self.epoch, value.epoch)
+        for group in self._groups.values():
+            group.led(value.at, value.data_end, ends_bound=value.ends_bound)
+        if any(due.since > value.at for due in self._due):
+            self._due[:] = [due._replace(at=min(due.at, value.at + due.at - due.since)) for due in self._due]
+            heapify(self._due)
+
+    def floor(self) -> int | None:
+        """The lowest offset that a durable group has not settled; all of them, until it is known here."""
+        groups = [self._groups.get(name) for name in self._durable()]
+        return min([0 if group is None else group.window.start for group in groups], default=None)
+
+    # --- looking
+
+    def figures(self, name: str, end: int) -> Figures:
+        """Raises PenstockError UNKNOWN_QUEUE."""
+        group = self._known(name)
+        window = group.window
+        counts = window.counts
+        return Figures(
+            name,
+            window.start,
+            window.next,
+            counts[READY] + counts[SHAKEN] + max(end - window.next, 0),
+            counts[LEASED],
+            counts[DELAYED],
+            counts[DYING],
+            counts[SETTLED],
+        )
+
+    def whereabouts(self, name: str, offset: int) -> Whereabouts:
+        """Raises PenstockError UNKNOWN_QUEUE."""
+        group = self._known(name)
+        state = group.window.state_of(offset)
+        if state == SHAKEN:
+            state = READY
+        deliveries, attempts = group.window.counts_of(offset)
+        lease = group.leases.in_slot(group.window.slot_of(offset)) if state == LEASED else None
+        if lease is None:
+            return Whereabouts(state, deliveries, attempts)
+        return Whereabouts(state, deliveries, attempts, lease.consumer, lease.deadline)
+
+    # --- keeping
+
+    def replay(self, entry: Entry, log_offset: int, producer_id: int | None, now: int) -> None:
+        (number,), value = entry.key, cast(Value, entry.value)
+        if isinstance(value, entries.Led):
+            self._led(value)
+            return
+        group = self._by_number.get(number)
+        if isinstance(value, entries.Opened):
+            if group is None:
+                group = self._make(number, value)
+            group.replay(value)
+        elif group is not None and isinstance(value, entries.Deleted):
+            self._delete(group)
+        elif group is not None:
+            if isinstance(value, entries.Leased) and not value.is_saved:
+                self._ripen(value.began)  # whoever leased it had seen what was due
+            group.replay(value)
+
+    def marker(self, producer_id: int, *, committed: bool) -> None:
+        """Nobody writes to a ledger in a transaction."""
+
+    def dump(self) -> Iterable[tuple[Entry, int | None]]:
+        return [(each, None) for piece in self.saved() for each in piece]
+
+    def saved(self) -> Iterator[list[Entry]]:
+        """The state as entries, in pieces; see `Group.saved`."""
+        yield [entry(_NO_GROUP, entries.Led(self.epoch, _NEVER, _NEVER, ends_bound=False))]
+        for group in list(self._groups.values()):
+            if self._groups.get(group.name) is group:
+                for values in group.saved():
+                    yield [entry(group.number, value) for value in values]
+
+    # --- inside
+
+    def _make(self, number: int, value: entries.Opened) -> Group:
+        group = Group(number, value.name, value.start, self._deadlines, self._due)
+        self._groups[value.name] = self._by_number[number] = group
+        self._next_number = max(self._next_number, number + 1)
+        return group
+
+    def _delete(self, group: Group) -> None:
+        group.leases.clear()
+        group.forget_due(0)
+        del self._groups[group.name], self._by_number[group.number]
+
+    def _known(self, name: str) -> Group:
+        group = self._groups.get(name)
+        if group is None:
+            raise _unknown(name)
+        return group
+
+
+def _check_apart(changes: Sequence[Change]) -> None:
+    """Raises PenstockError INVALID_REQUEST for ranges that are none, or share an offset."""
+    behind = -1
+    for change in sorted(changes, key=itemgetter(0, 1)):
+        if not behind < change.first <= change.last:
+            raise PenstockError(
+                Code.INVALID_REQUEST, f"offsets {change.first} to {change.last}: no range, or one that was given twice"
+            )
+        behind = change.last
+
+
+def _is_by(lease: Lease, by: By) -> bool:
+    match by:
+        case Receipt(lease_id):
+            return lease.lease_id == lease_id and not lease.is_bound
+        case Holder(consumer):
+            return lease.consumer == consumer
+
+
+def _unknown(name: str) -> PenstockError:
+    return PenstockError(Code.UNKNOWN_QUEUE, f"group {name!r} does not read this topic as a queue")
+
+
+def _stale(group: Group, offset: int) -> PenstockError:
+    return PenstockError(
+        Code.STALE_RECEIPT,
+        f"offset {offset} of group {group.name!r} is not leased under this receipt any more",
+        help="its time was up, or it was settled; it is delivered again if it was not",
+    )

@@ -1,0 +1,264 @@
+"""Queues as the doors use them, on the broker that leads the partition: lease, settle, and wait for more.
+
+The ledger of a partition is a machine beside it (`machine.py`), attached when the first group reads the topic as a
+queue. Leases are told at once; verdicts are told when they are as safe as the ledger's log makes them.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from penstock.engine.coordination.attached_shards import AttachedShards
+from penstock.engine.coordination.coordinators import Coordinators
+from penstock.engine.coordination.outcome import Outcome, Reply
+from penstock.engine.coordination.registry import Attachment
+from penstock.engine.coordination.shard import Shard
+from penstock.engine.partition import Partition
+from penstock.engine.queues.capacity import Capacity
+from penstock.engine.queues.entries import LedgerCodec
+from penstock.engine.queues.machine import By, Change, Figures, Leased, LedgerMachine, Want, Whereabouts
+from penstock.engine.queues.rulebook import Rulebook
+from penstock.engine.queues.saving import Saving
+from penstock.engine.queues.settings import QueueRules
+from penstock.engine.queues.window import Run
+from penstock.engine.topics import Topic, Topics
+from penstock.errors import Code, PenstockError
+from penstock.ports.randomness import Randomness
+
+if TYPE_CHECKING:
+    from penstock.engine.queues.burials import Burials
+
+KIND: Final = "queue"
+SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "segment.bytes": str(4 << 20),
+        "compression.type": "producer",
+    }
+)
+"""Of ledgers: nothing goes by age or size, but all that lies before a state that was saved (`saving.py`)."""
+LEDGERS: Final = Attachment(KIND, LedgerCodec(), SETTINGS)
+_LEASE_ID_BITS: Final = 63
+_CHANCE_BITS: Final = 30
+
+Attach = Callable[[Topic, Attachment], Awaitable[None]]
+Wake = Callable[[], None]
+
+
+class Queues:
+    """Of one broker. All verbs raise PenstockError; those about a partition need it to be led here.
+
+    Args:
+        attach: has the ledger be beside every partition of a topic.
+    """
+
+    def __init__(
+        self, coordinators: Coordinators, topics: Topics, randomness: Randomness, attach: Attach, saving: Saving
+    ) -> None:
+        self._topics = topics
+        self._randomness = randomness
+        self._attach = attach
+        self._saving = saving
+        self.rulebook = Rulebook(topics)
+        self.burials: Burials | None = None
+        """Given by whoever makes both."""
+        self._waiting: dict[tuple[Partition, str], dict[Wake, None]] = {}
+        """Who waits, by the ledger and the group."""
+        self.shards: AttachedShards[LedgerMachine] = coordinators.register_attached(
+            LEDGERS, self._machines, LedgerMachine.floor, self._after_step
+        )
+
+    # --- groups
+
+    async def attach(self, topic: Topic) -> None:
+        """Have a ledger beside every partition of a topic."""
+        await self._attach(topic, LEDGERS)
+
+    async def open(self, partition: Partition, group: str, start: int | None = None) -> None:
+        """Have a group read a partition as a queue, from an offset on or from its first record; nothing if it does."""
+        shard = await self._shard(partition)
+        begin = partition.log_start if start is None else start
+        await shard.ask(lambda machine, now, to: machine.open(now, to, group, begin))
+
+    async def restart(self, partition: Partition, group: str, start: int) -> None:
+        """Have a group begin anew at an offset."""
+        shard = await self._shard(partition)
+        await shard.ask(lambda machine, now, to: machine.restart(now, to, group, start))
+
+    async def purge(self, partition: Partition, group: str, before: int | None = None) -> int:
+        """Settle all messages below an offset, or all there are; returns how many were not settled."""
+        shard = await self._shard(partition)
+        end = partition.high_watermark if before is None else min(before, partition.high_watermark)
+        count: int = await shard.ask(lambda machine, now, to: machine.purge(now, to, group, end))
+        return count
+
+    async def delete(self, partition: Partition, group: str) -> None:
+        """Forget what a group has done."""
+        shard = await self._shard(partition)
+        await shard.ask(lambda machine, now, to: machine.delete(now, to, group))
+
+    def rules(self, topic: str, group: str) -> QueueRules:
+        """What is in force."""
+        return self.rulebook.rules(topic, group)
+
+    # --- messages
+
+    async def lease(self, partition: Partition, want: Want, *, committed: bool = True) -> Leased:
+        """Give a consumer what is ready, as soon as that is in the ledger's log, though it may not be synced yet.
+
+        Where there are other replicas it waits for those in sync: a broker that leads no more, and does not know, would
+        give out what was acknowledged to its successor.
+
+        Args:
+            committed: nothing of a transaction that is open or was aborted.
+        """
+        shard = await self._shard(partition)
+        machine = await shard.machine()
+        if machine.get(want.group) is None and self.rulebook.is_known(partition.topic, want.group):
+            await self.open(partition, want.group)
+            machine = await shard.machine()
+        if (group := machine.get(want.group)) is not None and group.window.start < partition.log_start:
+            shard.step(lambda machine, now: machine.trim(partition.log_start))
+        given = Leased(0, 0, ())
+
+        def step(machine: LedgerMachine, now: int) -> Outcome:
+            nonlocal given
+            end = partition.stable_offset if committed else partition.high_watermark
+            given, outcome = machine.lease(now, want, end)
+            return outcome
+
+        shard.step(step)
+        await asyncio.sleep(0)  # the turn has ended then, and what it came to is appended
+        if given.ranges and shard.loaded is not machine:
+            raise PenstockError(Code.COORDINATOR_NOT_AVAILABLE, f"the ledger of {partition.name} cannot be written now")
+        if given.ranges and partition.is_shared:
+            await shard.ask(lambda machine, now, to: Outcome(replies=(Reply(to, None),)))
+        return given
+
+    async def settle(self, partition: Partition, group: str, by: By, changes: Sequence[Change]) -> None:
+        """Pass verdicts on what is leased: on all of it, or, with STALE_RECEIPT, on none. Returns when that is safe."""
+        shard = await self._shard(partition)
+        await shard.ask(lambda machine, now, to: machine.settle(now, to, group, by, changes))
+
+    def settle_soon(self, partition: Partition, group: str, by: By, changes: Sequence[Change]) -> None:
+        """The same for verdicts nobody waits for; nothing where they are stale."""
+        shard = self.shards.of(partition)
+        shard.step(lambda machine, now: Outcome(machine.settle(now, None, group, by, changes).records))
+
+    async def leave(self, partition: Partition, group: str, consumer: str, *, graceful: bool) -> int:
+        """End all leases of a consumer; returns how many messages that were. A lost one has failed with them."""
+        shard = await self._shard(partition)
+        count: int = await shard.ask(
+            lambda machine, now, to: machine.leave(now, to, group, consumer, graceful=graceful)
+        )
+        return count
+
+    async def redrive(self, partition: Partition, queue: str, wanted: Sequence[Run]) -> int:
+        """Have dead letters in a partition go back to the queue they are from; returns how many will."""
+        group = partition.topic
+        await self.open(partition, group)
+        shard = await self._shard(partition)
+        end = partition.stable_offset
+        count: int = await shard.ask(lambda machine, now, to: machine.redrive(now, to, group, queue, wanted, end))
+        return count
+
+    # --- looking
+
+    async def figures(self, partition: Partition, group: str) -> Figures:
+        """How a group stands in a partition."""
+        machine = await (await self._shard(partition)).machine()
+        return machine.figures(group, partition.stable_offset)
+
+    async def whereabouts(self, partition: Partition, group: str, offset: int) -> Whereabouts:
+        machine = await (await self._shard(partition)).machine()
+        return machine.whereabouts(group, offset)
+
+    async def groups(self, partition: Partition) -> list[str]:
+        """All that read a partition as a queue."""
+        machine = await (await self._shard(partition)).machine()
+        return [group.name for group in machine.groups]
+
+    # --- waiting
+
+    def watch(self, partition: Partition, group: str, wake: Wake) -> None:
+        """Call `wake` once, when something of a group may be ready that was not: also if there are new records."""
+        self._waiting.setdefault((self._ledger(partition), group), {})[wake] = None
+        partition.watch(wake)
+
+    def unwatch(self, partition: Partition, group: str, wake: Wake) -> None:
+        partition.unwatch(wake)
+        key = (self._ledger(partition), group)
+        waiting = self._waiting.get(key, {})
+        waiting.pop(wake, None)
+        if not waiting:
+            self._waiting.pop(key, None)
+
+    # --- inside
+
+    async def _shard(self, partition: Partition) -> Shard[LedgerMachine]:
+        partition.leading()
+        if not partition.attached or not any(each.topic.endswith(f"~{KIND}") for each in partition.attached):
+            topic = self._topics.get(partition.topic)
+            if topic is None:
+                raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {partition.topic!r} is unknown")
+            await self.attach(topic)
+        return self.shards.of(partition)
+
+    def _ledger(self, partition: Partition) -> Partition:
+        return self.shards.of(partition).partition
+
+    def _watch_size(self, shard: Shard[LedgerMachine]) -> None:
+        """Have it be asked before anything more is published to the partition."""
+        data = shard.partition.attached_to
+        assert data is not None
+
+        def overflow(group: str, excess: int) -> None:
+            end = data.stable_offset
+            shard.step(lambda machine, now: machine.overflow(now, group, excess, end))
+
+        data.room = Capacity(data, lambda: shard.loaded, self.rulebook, overflow).check
+
+    def _machines(self, ledger: Partition) -> Callable[[int], LedgerMachine]:
+        data = ledger.attached_to
+        assert data is not None
+        topic = data.topic
+
+        def make(now: int) -> LedgerMachine:
+            return LedgerMachine(
+                lambda group: self.rulebook.rules(topic, group),
+                lambda: self.rulebook.durable(topic),
+                self._new_lease_id,
+                lambda: self._randomness.getrandbits(_CHANCE_BITS) / (1 << _CHANCE_BITS),
+            )
+
+        return make
+
+    def _new_lease_id(self) -> int:
+        return self._randomness.getrandbits(_LEASE_ID_BITS) or 1
+
+    def _after_step(self, shard: Shard[LedgerMachine], machine: LedgerMachine) -> None:
+        """Begin to lead, if it is the first step; wake who waits; save the state, if it is time."""
+        if not machine.has_begun:
+            machine.has_begun = True
+            self._watch_size(shard)
+            shard.step(
+                lambda machine, now: machine.led(now, shard.partition.leader_epoch, _epoch_start(shard.partition))
+            )
+        if machine.stirred:
+            stirred, machine.stirred = machine.stirred, set()
+            for group in stirred:
+                for wake in self._waiting.pop((shard.partition, group), {}):
+                    wake()
+        if self.burials is not None:
+            self.burials.after_step(shard, machine)
+        self._saving.after_step(shard)
+
+
+def _epoch_start(ledger: Partition) -> int:
+    """Where the records of the epoch begin that this broker leads in."""
+    data = ledger.attached_to
+    assert data is not None
+    return data.leadership.epoch_start

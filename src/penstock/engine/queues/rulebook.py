@@ -1,0 +1,74 @@
+"""Which rules are in force for which queue: those the topic's record keeps, or those of share groups."""
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from penstock.engine.queues.settings import QUEUE_RULES, SHARE_RULES, QueueRules, parse_rules
+from penstock.engine.queues.window import MOST_COUNTED
+from penstock.engine.topics import Topics
+from penstock.errors import PenstockError
+from penstock.observe.logs import get_logger
+
+log_ = get_logger("queues")
+Given = Mapping[str, str]
+DEAD_LETTER_RULES = QUEUE_RULES._replace(limit=MOST_COUNTED + 1, durable=False, dead_letter=None)
+"""Of who reads dead letters: they can be tried for ever, and what is rejected there is dropped."""
+
+
+class _Read(NamedTuple):
+    """A topic's queues, as they were when their rules were made of them."""
+
+    given: Mapping[str, Given]
+    rules: Mapping[str, QueueRules]
+    durable: Collection[str]
+    limited: Mapping[str, QueueRules]
+
+
+class Rulebook:
+    """Of one broker."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._read: dict[str, _Read] = {}
+
+    def rules(self, topic: str, group: str) -> QueueRules:
+        rules = self._of(topic).rules.get(group)
+        if rules is not None:
+            return rules
+        found = self._topics.get(topic)
+        return DEAD_LETTER_RULES if found is not None and found.config.written_by_broker else SHARE_RULES
+
+    def durable(self, topic: str) -> Collection[str]:
+        """The queues whose messages must stay until they are settled."""
+        return self._of(topic).durable
+
+    def limited(self, topic: str) -> Mapping[str, QueueRules]:
+        """The queues that may hold so much and no more."""
+        return self._of(topic).limited
+
+    def is_known(self, topic: str, group: str) -> bool:
+        """Whether it was made as a queue."""
+        return group in self._of(topic).rules
+
+    def _of(self, name: str) -> _Read:
+        topic = self._topics.get(name)
+        given: Mapping[str, Given] = {} if topic is None else topic.queues
+        read = self._read.get(name)
+        if read is None or read.given is not given:
+            rules = {group: _read_rules(name, group, settings) for group, settings in given.items()}
+            read = _Read(given, rules, tuple(group for group, each in rules.items() if each.durable), _limited(rules))
+            if topic is not None:
+                self._read[name] = read
+        return read
+
+
+def _limited(rules: Mapping[str, QueueRules]) -> dict[str, QueueRules]:
+    return {group: each for group, each in rules.items() if each.max_messages is not None or each.max_bytes is not None}
+
+
+def _read_rules(topic: str, group: str, settings: Given) -> QueueRules:
+    try:
+        return parse_rules(settings, QUEUE_RULES)
+    except PenstockError as error:  # of a later release, perhaps; nothing is lost by the defaults
+        log_.limited("rules").error("queue settings cannot be read", topic=topic, group=group, error=str(error))
+        return QUEUE_RULES
