@@ -25,8 +25,26 @@ class Kind(IntEnum):
     CONSUMER_TARGET_EPOCH = 6
     CONSUMER_TARGET = 7
     CONSUMER_CURRENT = 8
+    SHARE_MEMBER = 10
+    SHARE_GROUP = 11
+    SHARE_TARGET_EPOCH = 12
+    SHARE_TARGET = 13
+    SHARE_CURRENT = 14
+    SHARE_STATE = 15
     CONSUMER_REGEX = 16
     TRANSACTION = 100
+
+
+SHARE_KINDS = frozenset(
+    (
+        Kind.SHARE_MEMBER,
+        Kind.SHARE_GROUP,
+        Kind.SHARE_TARGET_EPOCH,
+        Kind.SHARE_TARGET,
+        Kind.SHARE_CURRENT,
+        Kind.SHARE_STATE,
+    )
+)
 
 
 class Entry(NamedTuple):
@@ -109,6 +127,55 @@ class RegexValue(NamedTuple):
     timestamp: int
 
 
+class ShareMemberValue(NamedTuple):
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    subscribed_topic_names: tuple[str, ...]
+
+
+class ShareGroupValue(NamedTuple):
+    epoch: int
+    metadata_hash: int
+
+
+class ShareCurrentValue(NamedTuple):
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    assigned_partitions: tuple[TopicPartitions, ...]
+
+
+class Beginning(NamedTuple):
+    """Partitions that a share group was given for the first time together."""
+
+    state_epoch: int
+    """The group's epoch then."""
+    start_offset: int
+    """-1 for one that is still to be found out."""
+    partitions: tuple[int, ...]
+
+
+class BegunTopic(NamedTuple):
+    """A topic whose partitions a share group has been given at some time."""
+
+    topic_id: UUID
+    topic_name: str
+    partitions: tuple[int, ...]
+    beginnings: tuple[Beginning, ...] = ()
+
+
+class NamedTopic(NamedTuple):
+    topic_id: UUID
+    topic_name: str
+
+
+class ShareStateValue(NamedTuple):
+    initializing_topics: tuple[BegunTopic, ...]
+    initialized_topics: tuple[BegunTopic, ...]
+    deleting_topics: tuple[NamedTopic, ...]
+
+
 class NamedPartitions(NamedTuple):
     topic: str
     partition_ids: tuple[int, ...]
@@ -128,12 +195,18 @@ class TransactionValue(NamedTuple):
     client_transaction_version: int = 0
 
 
+class _Tagged(NamedTuple):
+    tag: int
+    of: Any
+    default: Any
+
+
 class _Struct(NamedTuple):
-    """A structure's fields in order, each (type) or, tagged, (type, default) by tag."""
+    """A structure's fields in order, and the tagged ones behind them."""
 
     make: Callable[..., Any]
     fields: tuple[Any, ...]
-    tagged: tuple[tuple[Any, Any], ...] = ()
+    tagged: tuple[_Tagged, ...] = ()
 
 
 class _Array(NamedTuple):
@@ -151,6 +224,14 @@ class _Schema(NamedTuple):
 _BYTE, _SHORT, _INT, _LONG = Struct(">b"), Struct(">h"), Struct(">i"), Struct(">q")
 _TEXT, _NULLABLE_TEXT, _BYTES, _UUID = "text", "nullable text", "bytes", "uuid"
 _IDS = _Array(_Struct(TopicPartitions, (_UUID, _Array(_INT))))
+_OWN_TAG = 1000  # far from any of Kafka's, whose readers skip what they do not know
+_BEGUN = _Array(
+    _Struct(
+        BegunTopic,
+        (_UUID, _TEXT, _Array(_INT)),
+        (_Tagged(_OWN_TAG, _Array(_Struct(Beginning, (_INT, _LONG, _Array(_INT)))), ()),),
+    )
+)
 
 _SCHEMAS = {
     Kind.OFFSET: _Schema((_TEXT, _TEXT, _INT), 3, False, _Struct(OffsetValue, (_LONG, _INT, _TEXT, _LONG))),
@@ -172,7 +253,7 @@ _SCHEMAS = {
             ),
         ),
     ),
-    Kind.CONSUMER_GROUP: _Schema((_TEXT,), 0, True, _Struct(ConsumerGroupValue, (_INT,), ((_LONG, 0),))),
+    Kind.CONSUMER_GROUP: _Schema((_TEXT,), 0, True, _Struct(ConsumerGroupValue, (_INT,), (_Tagged(0, _LONG, 0),))),
     Kind.CONSUMER_MEMBER: _Schema(
         (_TEXT, _TEXT),
         0,
@@ -186,6 +267,22 @@ _SCHEMAS = {
     Kind.CONSUMER_TARGET: _Schema((_TEXT, _TEXT), 0, True, _Struct(TargetValue, (_IDS,))),
     Kind.CONSUMER_CURRENT: _Schema((_TEXT, _TEXT), 0, True, _Struct(CurrentValue, (_INT, _INT, _BYTE, _IDS, _IDS))),
     Kind.CONSUMER_REGEX: _Schema((_TEXT, _TEXT), 0, True, _Struct(RegexValue, (_Array(_TEXT), _LONG, _LONG))),
+    Kind.SHARE_MEMBER: _Schema(
+        (_TEXT, _TEXT), 0, True, _Struct(ShareMemberValue, (_NULLABLE_TEXT, _TEXT, _TEXT, _Array(_TEXT)))
+    ),
+    Kind.SHARE_GROUP: _Schema((_TEXT,), 0, True, _Struct(ShareGroupValue, (_INT, _LONG))),
+    Kind.SHARE_TARGET_EPOCH: _Schema((_TEXT,), 0, True, _Struct(TargetEpochValue, (_INT,))),
+    Kind.SHARE_TARGET: _Schema((_TEXT, _TEXT), 0, True, _Struct(TargetValue, (_IDS,))),
+    Kind.SHARE_CURRENT: _Schema((_TEXT, _TEXT), 0, True, _Struct(ShareCurrentValue, (_INT, _INT, _BYTE, _IDS))),
+    Kind.SHARE_STATE: _Schema(
+        (_TEXT,),
+        0,
+        True,
+        _Struct(
+            ShareStateValue,
+            (_BEGUN, _BEGUN, _Array(_Struct(NamedTopic, (_UUID, _TEXT)))),
+        ),
+    ),
     Kind.TRANSACTION: _Schema(
         (_TEXT,),
         1,
@@ -201,7 +298,7 @@ _SCHEMAS = {
                 _LONG,
                 _LONG,
             ),
-            ((_LONG, -1), (_LONG, -1), (_SHORT, 0)),
+            (_Tagged(0, _LONG, -1), _Tagged(1, _LONG, -1), _Tagged(2, _SHORT, 0)),
         ),
     ),
 }
@@ -325,9 +422,9 @@ def _write_ids(out: bytearray, topics: tuple[TopicPartitions, ...]) -> None:
 
 def _write_tags(out: bytearray, kind: _Struct, values: tuple[Any, ...]) -> None:
     present = [
-        (tag, part, value)
-        for tag, ((part, default), value) in enumerate(zip(kind.tagged, values, strict=True))
-        if value != default
+        (tagged.tag, tagged.of, value)
+        for tagged, value in zip(kind.tagged, values, strict=True)
+        if value != tagged.default
     ]
     _write_uvarint(out, len(present))
     for tag, part, value in present:
@@ -383,14 +480,15 @@ def _read_struct(data: bytes, position: int, kind: _Struct, flexible: bool) -> t
     for part in kind.fields:
         value, position = _read(data, position, part, flexible)
         values.append(value)
-    values += [default for _, default in kind.tagged]
+    values += [tagged.default for tagged in kind.tagged]
     if flexible:
         count, position = _read_uvarint(data, position)
         for _ in range(_within(data, position, count)):
             tag, position = _read_uvarint(data, position)
             size, position = _read_uvarint(data, position)
-            if tag < len(kind.tagged):
-                values[len(kind.fields) + tag] = _read(data, position, kind.tagged[tag][0], True)[0]
+            for at, tagged in enumerate(kind.tagged, start=len(kind.fields)):
+                if tagged.tag == tag:
+                    values[at] = _read(data, position, tagged.of, True)[0]
             position += _within(data, position, size)
     return kind.make(*values), position
 

@@ -13,6 +13,8 @@ from penstock.engine.coordination import schemas
 from penstock.engine.coordination.schemas import (
     GROUP_RECORDS,
     TRANSACTION_RECORDS,
+    Beginning,
+    BegunTopic,
     ClassicMember,
     ConsumerGroupValue,
     ConsumerMemberValue,
@@ -21,9 +23,14 @@ from penstock.engine.coordination.schemas import (
     GroupValue,
     Kind,
     NamedPartitions,
+    NamedTopic,
     OffsetValue,
     Records,
     RegexValue,
+    ShareCurrentValue,
+    ShareGroupValue,
+    ShareMemberValue,
+    ShareStateValue,
     TargetEpochValue,
     TargetValue,
     TopicPartitions,
@@ -48,6 +55,8 @@ def _builds(make: Callable[..., Any], *parts: st.SearchStrategy[Any]) -> st.Sear
 
 _partitions = _tuples(_builds(TopicPartitions, st.uuids(), _tuples(_int)))
 _member = _builds(ClassicMember, _text, _maybe_text, _text, _text, _int, _int, _data, _data)
+_beginnings = _tuples(_builds(Beginning, _int, _long, _tuples(_int)))
+_begun = _tuples(_builds(BegunTopic, st.uuids(), _text, _tuples(_int), _beginnings))
 _VALUES = {
     Kind.OFFSET: _builds(OffsetValue, _long, _int, _text, _long),
     Kind.GROUP: _builds(GroupValue, _text, _int, _maybe_text, _maybe_text, _long, _tuples(_member)),
@@ -59,6 +68,12 @@ _VALUES = {
     Kind.CONSUMER_TARGET: _builds(TargetValue, _partitions),
     Kind.CONSUMER_CURRENT: _builds(CurrentValue, _int, _int, _byte, _partitions, _partitions),
     Kind.CONSUMER_REGEX: _builds(RegexValue, _tuples(_text), _long, _long),
+    Kind.SHARE_MEMBER: _builds(ShareMemberValue, _maybe_text, _text, _text, _tuples(_text)),
+    Kind.SHARE_GROUP: _builds(ShareGroupValue, _int, _long),
+    Kind.SHARE_TARGET_EPOCH: _builds(TargetEpochValue, _int),
+    Kind.SHARE_TARGET: _builds(TargetValue, _partitions),
+    Kind.SHARE_CURRENT: _builds(ShareCurrentValue, _int, _int, _byte, _partitions),
+    Kind.SHARE_STATE: _builds(ShareStateValue, _begun, _begun, _tuples(_builds(NamedTopic, st.uuids(), _text))),
     Kind.TRANSACTION: _builds(
         TransactionValue,
         _long,
@@ -82,6 +97,12 @@ _KEYS = {
     Kind.CONSUMER_TARGET: st.tuples(_text, _text),
     Kind.CONSUMER_CURRENT: st.tuples(_text, _text),
     Kind.CONSUMER_REGEX: st.tuples(_text, _text),
+    Kind.SHARE_MEMBER: st.tuples(_text, _text),
+    Kind.SHARE_GROUP: st.tuples(_text),
+    Kind.SHARE_TARGET_EPOCH: st.tuples(_text),
+    Kind.SHARE_TARGET: st.tuples(_text, _text),
+    Kind.SHARE_CURRENT: st.tuples(_text, _text),
+    Kind.SHARE_STATE: st.tuples(_text),
     Kind.TRANSACTION: st.tuples(_text),
 }
 _entries = st.sampled_from(Kind).flatmap(
@@ -151,7 +172,7 @@ def test_no_bytes_do_worse_than_corrupt(entry: Entry, noise: bytes, data: st.Dat
         assert _fault(entry.kind, bad_key, bad_value) in (None, Code.CORRUPT_LOG)
 
 
-@pytest.mark.parametrize("number", [-1, 4, 9, 15, 17, 100, 101])
+@pytest.mark.parametrize("number", [-1, 4, 9, 17, 100, 101])
 def test_a_kind_of_a_later_release_is_left_alone(number: int) -> None:
     assert GROUP_RECORDS.decode(struct.pack(">h", number) + b"\0\1g", b"\0\0") is None
 
@@ -198,6 +219,47 @@ def test_a_tagged_field_of_a_later_release_is_skipped() -> None:
             "0000 02 00000000000000000000000000000001 02 00000004 00 00",
         ),
         (
+            Entry(Kind.SHARE_MEMBER, ("g", "m"), ShareMemberValue(None, "c", "h", ("t",))),
+            "000a 0001 67 0001 6d",
+            "0000 00 02 63 02 68 02 02 74 00",
+        ),
+        (
+            Entry(Kind.SHARE_GROUP, ("g",), ShareGroupValue(3, 4)),
+            "000b 0001 67",
+            "0000 00000003 0000000000000004 00",
+        ),
+        (Entry(Kind.SHARE_TARGET_EPOCH, ("g",), TargetEpochValue(3)), "000c 0001 67", "0000 00000003 00"),
+        (
+            Entry(Kind.SHARE_TARGET, ("g", "m"), TargetValue((TopicPartitions(UUID(int=1), (4,)),))),
+            "000d 0001 67 0001 6d",
+            "0000 02 00000000000000000000000000000001 02 00000004 00 00",
+        ),
+        (
+            Entry(Kind.SHARE_CURRENT, ("g", "m"), ShareCurrentValue(3, 2, 0, (TopicPartitions(UUID(int=1), (4,)),))),
+            "000e 0001 67 0001 6d",
+            "0000 00000003 00000002 00 02 00000000000000000000000000000001 02 00000004 00 00",
+        ),
+        (
+            Entry(
+                Kind.SHARE_STATE,
+                ("g",),
+                ShareStateValue((), (BegunTopic(UUID(int=1), "t", (4,)),), (NamedTopic(UUID(int=2), "u"),)),
+            ),
+            "000f 0001 67",
+            "0000 01 02 00000000000000000000000000000001 02 74 02 00000004 00"
+            "02 00000000000000000000000000000002 02 75 00 00",
+        ),
+        (  # when partitions began is a tagged field of our own: 1000, of 19 bytes
+            Entry(
+                Kind.SHARE_STATE,
+                ("g",),
+                ShareStateValue((), (BegunTopic(UUID(int=1), "t", (4,), (Beginning(3, -1, (4,)),)),), ()),
+            ),
+            "000f 0001 67",
+            "0000 01 02 00000000000000000000000000000001 02 74 02 00000004"
+            "01 e807 13 02 00000003 ffffffffffffffff 02 00000004 00 01 00",
+        ),
+        (
             Entry(
                 Kind.TRANSACTION,
                 ("t",),
@@ -215,7 +277,7 @@ def test_a_tagged_field_of_a_later_release_is_skipped() -> None:
     ],
 )
 def test_bytes_are_kafkas(entry: Entry, key: str, value: str | None) -> None:
-    """Laid out by hand from Kafka's OffsetCommit, GroupMetadata, ConsumerGroup… and TransactionLog definitions."""
+    """Laid out by hand from Kafka's OffsetCommit, GroupMetadata, ConsumerGroup…, ShareGroup… and TransactionLog."""
     laid_out = bytes.fromhex(key), None if value is None else bytes.fromhex(value)
     assert _encode(entry) == laid_out
     assert _decode(entry.kind, *laid_out) == entry
