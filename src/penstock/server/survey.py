@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from penstock.engine.engine import Engine
-from penstock.engine.groups.classic import State
-from penstock.engine.groups.machine import CLASSIC, GroupListing, GroupMachine
+from penstock.engine.groups.classic import CONSUMER, State
+from penstock.engine.groups.machine import SHARE, GroupListing, GroupMachine
 from penstock.engine.groups.offsets import FetchRequest
 from penstock.errors import PenstockError
 from penstock.observe.logs import get_logger
@@ -135,7 +135,9 @@ def _listings(machine: GroupMachine) -> Iterator[GroupListing]:
 def _member_count(machine: GroupMachine, listing: GroupListing) -> int:
     if listing.state in (State.EMPTY, State.DEAD):
         return 0
-    describe = machine.describe_classic if listing.group_type == CLASSIC else machine.describe_consumer
+    describe = {CONSUMER: machine.describe_consumer, SHARE: machine.describe_share}.get(
+        listing.group_type, machine.describe_classic
+    )
     try:
         (reply,) = describe(0, None, listing.group_id).replies
     except PenstockError:

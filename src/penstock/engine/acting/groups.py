@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.engine.access import THE_CLUSTER, Kind, NotAuthorised, Operation
+from penstock.engine.coordination.schemas import TopicPartitions
 from penstock.engine.groups.classic_requests import (
     ClassicDescription,
     HeartbeatRequest,
@@ -15,7 +16,12 @@ from penstock.engine.groups.classic_requests import (
     SyncRequest,
     SyncResult,
 )
-from penstock.engine.groups.consumer_requests import ConsumerDescription, ConsumerHeartbeat, ConsumerHeartbeatResult
+from penstock.engine.groups.consumer_requests import (
+    ConsumerDescription,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatResult,
+    DescribedPartitions,
+)
 from penstock.engine.groups.group_configs import GroupConfigs
 from penstock.engine.groups.groups import Groups
 from penstock.engine.groups.machine import GroupListing
@@ -27,6 +33,7 @@ from penstock.engine.groups.offsets import (
     Spot,
     TransactionalCommit,
 )
+from penstock.engine.groups.share_requests import ShareDescription, ShareHeartbeat, ShareHeartbeatResult
 from penstock.engine.partition import Partition
 from penstock.engine.topics import Topics
 
@@ -84,10 +91,20 @@ class ActingGroups:
         for name in request.subscribed_topic_names or ():
             self._rights.check(Operation.DESCRIBE, Kind.TOPIC, name)
         result = await self._groups.consumer_heartbeat(request, self._rights.sight)
-        if result.assignment is None or self._rights.policy.is_open:
-            return result
-        shown = tuple(each for each in result.assignment if self._may_see(each.topic_id))
-        return result._replace(assignment=shown)
+        return result._replace(assignment=self._shown(result.assignment))
+
+    async def share_heartbeat(self, request: ShareHeartbeat) -> ShareHeartbeatResult:
+        """One topic that is named and must not be seen refuses the whole. Answered as `consumer_heartbeat` is."""
+        self.check(Operation.READ, request.group_id)
+        for name in request.subscribed_topic_names or ():
+            self._rights.check(Operation.DESCRIBE, Kind.TOPIC, name)
+        result = await self._groups.share_heartbeat(request)
+        return result._replace(assignment=self._shown(result.assignment))
+
+    def _shown(self, assignment: tuple[TopicPartitions, ...] | None) -> tuple[TopicPartitions, ...] | None:
+        if assignment is None or self._rights.policy.is_open:
+            return assignment
+        return tuple(each for each in assignment if self._may_see(each.topic_id))
 
     def _may_see(self, topic_id: UUID) -> bool:
         topic = self._topics.get_by_id(topic_id)
@@ -162,13 +179,24 @@ class ActingGroups:
         """One topic that must not be seen refuses the whole, as it would show in what members have."""
         self.check(Operation.DESCRIBE, group_id)
         found = await self._groups.describe_consumer(group_id)
-        rights = self._rights
         for member in found.members:
-            for topic in (*member.assignment, *member.target_assignment):
-                if not rights.may(Operation.DESCRIBE, Kind.TOPIC, topic.topic_name):
-                    words = f"a topic that group {group_id!r} reads"
-                    raise rights.refuse(Operation.DESCRIBE, Kind.TOPIC, topic.topic_name, words)
+            self._check_seen(group_id, (*member.assignment, *member.target_assignment))
         return found
+
+    async def describe_share(self, group_id: str) -> ShareDescription:
+        """Refused as `describe_consumer` is."""
+        self.check(Operation.DESCRIBE, group_id)
+        found = await self._groups.describe_share(group_id)
+        for member in found.members:
+            self._check_seen(group_id, member.assignment)
+        return found
+
+    def _check_seen(self, group_id: str, topics: Iterable[DescribedPartitions]) -> None:
+        rights = self._rights
+        for topic in topics:
+            if not rights.may(Operation.DESCRIBE, Kind.TOPIC, topic.topic_name):
+                words = f"a topic that group {group_id!r} reads"
+                raise rights.refuse(Operation.DESCRIBE, Kind.TOPIC, topic.topic_name, words)
 
     def settings(self, group_id: str) -> Mapping[str, str]:
         """What is set for a group, whether it is there or not."""

@@ -1,4 +1,4 @@
-"""Consumer groups: who reads which partition, and how far each group has read.
+"""Consumer groups: who reads which partition, and how far each group has read. Share groups: who takes from which.
 
 Owns: membership and committed offsets, as pure state machines, and the verbs that ask them. Never imports a protocol.
 
@@ -14,10 +14,17 @@ consumer.py             a group whose partitions the broker divides (KIP-848)
 consumer_requests.py    what is asked of it and what it answers
 consumer_state.py       its records, and what follows from them
 group_config.py         what can be set for a group: names, defaults, bounds; group_configs.py  what is set
+share.py                a group whose members take from the same partitions (KIP-932)
+share_requests.py       what is asked of it and what it answers
+share_state.py          its records, and what follows from them
+share_assignor.py       who is to take from which partition
+steps.py                how groups whose members the broker gives their partitions write records
+name_lists.py           lists of topics that members subscribe to, each kept once
 member_room.py          how much all members of all groups may make a broker keep
-assignors.py            ways to divide partitions
+assignors.py            ways to divide partitions among the members of a consumer group
 reconciliation.py       how one member gets from what it has to what it is to have
 sights.py               which of those topics each member may be told of
 topic_patterns.py       which topics a regular expression stands for
-topic_view.py           the topics as groups see them
+known_topics.py         the topics as groups see them
+topic_view.py           the same, made of the topics of the engine
 """

@@ -215,7 +215,14 @@ class _Class:
 
 
 def _classes(ordered: Sequence[Subscriber], partitions: Mapping[UUID, int]) -> tuple[list[UUID], list[_Class]]:
-    """The topics by number, and their classes.
+    ids, by_readers = topics_by_readers(ordered, partitions)
+    return ids, [_Class(readers, topics) for readers, topics in by_readers]
+
+
+def topics_by_readers(
+    ordered: Sequence[Subscriber], partitions: Mapping[UUID, int]
+) -> tuple[list[UUID], list[tuple[list[int], dict[int, int]]]]:
+    """The topics by number; and the readers of topics, by their places, with the partitions of each topic they read.
 
     Found by way of the different subscriptions there are: thousands of members usually have one or two.
     """
@@ -232,8 +239,7 @@ def _classes(ordered: Sequence[Subscriber], partitions: Mapping[UUID, int]) -> t
     for topic, topic_id in enumerate(ids):
         topics_of.setdefault(tuple(kinds_of[topic_id]), {})[topic] = partitions[topic_id]
     return ids, [
-        _Class(sorted(member for kind in kinds for member in groups[kind][1]), topics)
-        for kinds, topics in topics_of.items()
+        (sorted(member for kind in kinds for member in groups[kind][1]), topics) for kinds, topics in topics_of.items()
     ]
 
 

@@ -12,8 +12,6 @@ of them may be told of (`sights.py`).
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from hashlib import blake2b
-from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from penstock.engine.coordination.schemas import (
@@ -36,33 +34,21 @@ from penstock.engine.groups.consumer_requests import (
     ConsumerHeartbeatResult,
     ConsumerLimits,
     ConsumerMemberDescription,
-    DescribedPartitions,
     LimitsOf,
     check_heartbeat,
     member_value,
     size_bytes,
 )
-from penstock.engine.groups.consumer_state import ConsumerState, Step
+from penstock.engine.groups.consumer_state import ConsumerState
+from penstock.engine.groups.known_topics import TopicView, find, hash_of, named
+from penstock.engine.groups.name_lists import Names, union
 from penstock.engine.groups.reconciliation import STABLE, UNREVOKED, is_part_of, reconcile
-from penstock.engine.groups.sights import Names, Sights
-from penstock.engine.groups.topic_patterns import SEES_ALL, Sight, TopicNames, TopicPatterns
+from penstock.engine.groups.sights import Sights
+from penstock.engine.groups.steps import Step
+from penstock.engine.groups.topic_patterns import SEES_ALL, Sight, TopicPatterns
 from penstock.errors import Code, PenstockError
 
 _NO_LIMIT = 1 << 62
-
-
-class TopicInfo(NamedTuple):
-    name: str
-    topic_id: UUID
-    partitions: int
-
-
-class TopicView(TopicNames, Protocol):
-    """The topics there are."""
-
-    def get(self, name: str) -> TopicInfo | None: ...
-
-    def get_by_id(self, topic_id: UUID) -> TopicInfo | None: ...
 
 
 class ConsumerGroup:
@@ -393,7 +379,7 @@ class ConsumerGroup:
     def _hash(self, topics: TopicView) -> int:
         names = self.subscribed_topics()
         if self._hashed is None or self._hashed[:2] != (topics.revision, names):
-            self._hashed = topics.revision, names, _hash(names, topics)
+            self._hashed = topics.revision, names, hash_of(find(names, topics))
         return self._hashed[2]
 
     def _retarget(self, topics: TopicView, step: Step) -> None:
@@ -493,8 +479,8 @@ class ConsumerGroup:
     def subscribed_topics(self) -> frozenset[str]:
         """By name or by regular expression; some may not exist."""
         members = self._state.members.values()
-        by_name = {id(member.subscribed_topic_names): member.subscribed_topic_names for member in members}
-        return frozenset().union(*by_name.values(), *(matched.topics for matched in self._state.regexes.values()))
+        by_name = union(member.subscribed_topic_names for member in members)
+        return by_name.union(*(matched.topics for matched in self._state.regexes.values()))
 
     # --- time
 
@@ -561,8 +547,8 @@ class ConsumerGroup:
                     member.client_host,
                     member.subscribed_topic_names,
                     member.subscribed_topic_regex,
-                    _describe(current.assigned_partitions, topics),
-                    _describe(state.targets.get(member_id, ()), topics),
+                    named(current.assigned_partitions, topics),
+                    named(state.targets.get(member_id, ()), topics),
                 )
             )
         return ConsumerDescription(
@@ -575,20 +561,3 @@ class ConsumerGroup:
 
 def _subscription(member: ConsumerMemberValue) -> tuple[tuple[str, ...], str | None]:
     return member.subscribed_topic_names, member.subscribed_topic_regex
-
-
-def _describe(assignment: Assignment, topics: TopicView) -> tuple[DescribedPartitions, ...]:
-    """Without topics that have been deleted: they have no name any more."""
-    named = ((topics.get_by_id(topic_id), topic_id, numbers) for topic_id, numbers in assignment)
-    return tuple(
-        DescribedPartitions(topic_id, info.name, numbers) for info, topic_id, numbers in named if info is not None
-    )
-
-
-def _hash(names: frozenset[str], topics: TopicView) -> int:
-    """Another number when one of the topics comes, goes or grows; the same in every process."""
-    digest = blake2b(digest_size=8)
-    known = [info for name in sorted(names) if (info := topics.get(name)) is not None]
-    for name, topic_id, partitions in known:
-        digest.update(b"%s\0%s%d\0" % (name.encode(), topic_id.bytes, partitions))
-    return int.from_bytes(digest.digest(), "big", signed=True) if known else 0

@@ -3,9 +3,8 @@
 The group changes it only by writing records, so what it is after a restart is what it was before.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any
 from uuid import UUID
 
 from penstock.engine.coordination.schemas import (
@@ -20,12 +19,16 @@ from penstock.engine.coordination.schemas import (
 )
 from penstock.engine.groups.assignors import Assignment
 from penstock.engine.groups.consumer_requests import size_bytes
+from penstock.engine.groups.name_lists import NameLists
 from penstock.engine.groups.reconciliation import STABLE
+from penstock.engine.groups.steps import entries_of, entry_of, put
 
 _NEW = CurrentValue(0, 0, STABLE, (), ())
 
 
 class ConsumerState:
+    member_kinds = (Kind.CONSUMER_CURRENT, Kind.CONSUMER_TARGET, Kind.CONSUMER_MEMBER)
+
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.group: ConsumerGroupValue | None = None
@@ -38,8 +41,7 @@ class ConsumerState:
         self.size_bytes = 0
         """Of what all members say of themselves."""
         self._currents: dict[str, CurrentValue] = {}
-        self._names: dict[tuple[str, ...], tuple[tuple[str, ...], int]] = {}
-        """Lists of topics members subscribe to, each kept once, and how many members have it."""
+        self._names = NameLists()
         self._owners: dict[UUID, dict[int, str]] | None = None
 
     @property
@@ -93,20 +95,20 @@ class ConsumerState:
         elif kind is Kind.CONSUMER_MEMBER:
             self._put_member(entry.key[1], value)
         elif kind is Kind.CONSUMER_TARGET:
-            _put(self.targets, entry.key[1], None if value is None else value.topic_partitions)
+            put(self.targets, entry.key[1], None if value is None else value.topic_partitions)
         elif kind is Kind.CONSUMER_CURRENT:
             self._put_current(entry.key[1], value)
         elif kind is Kind.CONSUMER_REGEX:
-            _put(self.regexes, entry.key[1], value)
+            put(self.regexes, entry.key[1], value)
         else:
             raise AssertionError(f"{kind.name} is no record of a consumer group")
 
     def _put_member(self, member_id: str, value: ConsumerMemberValue | None) -> None:
         before = self.members.get(member_id)
         if value is not None:
-            value = value._replace(subscribed_topic_names=self._shared(value.subscribed_topic_names))
+            value = value._replace(subscribed_topic_names=self._names.take(value.subscribed_topic_names))
         if before is not None:
-            self._unshare(before.subscribed_topic_names)
+            self._names.give_back(before.subscribed_topic_names)
             self.size_bytes -= size_bytes(before)
             if before.instance_id is not None and self.instances.get(before.instance_id) == member_id:
                 del self.instances[before.instance_id]
@@ -114,80 +116,29 @@ class ConsumerState:
             self.size_bytes += size_bytes(value)
             if value.instance_id is not None:
                 self.instances[value.instance_id] = member_id
-        _put(self.members, member_id, value)
-
-    def _shared(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The same tuple for the same names: cheaper to keep, and to compare."""
-        kept, members = self._names.get(names, (names, 0))
-        self._names[kept] = kept, members + 1
-        return kept
-
-    def _unshare(self, names: tuple[str, ...]) -> None:
-        kept, members = self._names.pop(names)
-        if members > 1:
-            self._names[kept] = kept, members - 1
+        put(self.members, member_id, value)
 
     def _put_current(self, member_id: str, value: CurrentValue | None) -> None:
         if self._owners is not None:
             self._disown(member_id, self.current(member_id))
             if value is not None:
                 self._own(member_id, value)
-        _put(self._currents, member_id, value)
+        put(self._currents, member_id, value)
 
     def entries(self) -> Iterator[Entry]:
         """What it is now, to be taken at leisure: changes made meanwhile are not in it."""
         epoch = None if self.target_epoch is None else TargetEpochValue(self.target_epoch)
         one_by_one = (
-            _entries(Kind.CONSUMER_MEMBER, self.group_id, self.members.copy()),
-            _entries(Kind.CONSUMER_REGEX, self.group_id, self.regexes.copy()),
-            _entry(Kind.CONSUMER_GROUP, self.group_id, self.group),
-            _entries(Kind.CONSUMER_TARGET, self.group_id, self.targets.copy(), TargetValue),
-            _entry(Kind.CONSUMER_TARGET_EPOCH, self.group_id, epoch),
-            _entries(Kind.CONSUMER_CURRENT, self.group_id, self._currents.copy()),
+            entries_of(Kind.CONSUMER_MEMBER, self.group_id, self.members.copy()),
+            entries_of(Kind.CONSUMER_REGEX, self.group_id, self.regexes.copy()),
+            entry_of(Kind.CONSUMER_GROUP, self.group_id, self.group),
+            entries_of(Kind.CONSUMER_TARGET, self.group_id, self.targets.copy(), TargetValue),
+            entry_of(Kind.CONSUMER_TARGET_EPOCH, self.group_id, epoch),
+            entries_of(Kind.CONSUMER_CURRENT, self.group_id, self._currents.copy()),
         )
         return chain.from_iterable(one_by_one)
-
-
-class Step:
-    """Records of one step, each applied when it is written."""
-
-    __slots__ = ("_state", "entries")
-
-    def __init__(self, state: ConsumerState) -> None:
-        self._state = state
-        self.entries: list[Entry] = []
-
-    def write(self, kind: Kind, value: Any, *of: str) -> None:
-        """Args:
-        of: the member or the regular expression it is about, if it is not about the group.
-        """
-        entry = Entry(kind, (self._state.group_id, *of), value)
-        self._state.apply(entry)
-        self.entries.append(entry)
-
-    def remove_member(self, member_id: str) -> None:
-        """In this order, so that whoever reads up to here never finds a partition owned by a stranger."""
-        for kind in (Kind.CONSUMER_CURRENT, Kind.CONSUMER_TARGET, Kind.CONSUMER_MEMBER):
-            self.write(kind, None, member_id)
-
-
-def _entry(kind: Kind, group_id: str, value: Any) -> Iterable[Entry]:
-    return () if value is None else (Entry(kind, (group_id,), value),)
-
-
-def _entries(
-    kind: Kind, group_id: str, table: Mapping[str, Any], make: Callable[[Any], Any] = lambda value: value
-) -> Iterator[Entry]:
-    return (Entry(kind, (group_id, key), make(value)) for key, value in table.items())
 
 
 def _all_of(current: CurrentValue) -> Iterable[tuple[UUID, tuple[int, ...]]]:
     yield from current.assigned_partitions
     yield from current.partitions_pending_revocation
-
-
-def _put(table: dict[str, Any], key: str, value: Any) -> None:
-    if value is None:
-        table.pop(key, None)
-    else:
-        table[key] = value

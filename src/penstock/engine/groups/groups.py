@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
 
 from penstock.engine.coordination.coordinators import Coordinators
 from penstock.engine.coordination.outcome import Outcome, Token
 from penstock.engine.coordination.registry import GROUPS
+from penstock.engine.coordination.schemas import BegunTopic
 from penstock.engine.coordination.shard import InTransaction, Shard, Step
 from penstock.engine.groups.classic_requests import (
     ClassicDescription,
@@ -41,6 +43,15 @@ from penstock.engine.groups.offsets import (
     TransactionalCommit,
 )
 from penstock.engine.groups.retention import RETENTION_MS
+from penstock.engine.groups.share import TimesOf
+from penstock.engine.groups.share_requests import (
+    ShareDescription,
+    ShareHeartbeat,
+    ShareHeartbeatResult,
+    ShareLimits,
+    ShareStart,
+    ShareTimes,
+)
 from penstock.engine.groups.topic_patterns import Sight
 from penstock.engine.groups.topic_view import EngineTopics
 from penstock.engine.partition import Partition
@@ -62,6 +73,9 @@ class GroupSettings(NamedTuple):
     offsets_retention_ms: int = RETENTION_MS
     consumer_limits_of: LimitsOf | None = None
     """By the id of a group of the consumer protocol, if not all of them go by the same."""
+    share: ShareLimits = ShareLimits()
+    share_times_of: TimesOf = lambda group_id: ShareTimes()
+    """By the id of a share group."""
 
 
 class Groups:
@@ -92,6 +106,8 @@ class Groups:
             classic_limits=settings.classic,
             consumer_limits=settings.consumer,
             consumer_limits_of=settings.consumer_limits_of,
+            share_limits=settings.share,
+            share_times_of=settings.share_times_of,
             retention_ms=settings.offsets_retention_ms,
             room=room,
         )
@@ -131,6 +147,26 @@ class Groups:
         )
         return result
 
+    async def share_heartbeat(self, request: ShareHeartbeat) -> ShareHeartbeatResult:
+        result: ShareHeartbeatResult = await self._ask(
+            request.group_id, lambda m, now, token: m.share_heartbeat(now, token, request)
+        )
+        return result
+
+    async def share_start(self, group_id: str, topic_id: UUID, partition: int) -> ShareStart | None:
+        """How a partition begins in a share group; None if it was never given to the group."""
+        result: ShareStart | None = await self._ask(
+            group_id, lambda m, now, token: m.share_start(now, token, group_id, topic_id, partition)
+        )
+        return result
+
+    async def share_topics(self, group_id: str) -> tuple[BegunTopic, ...]:
+        """The topics whose partitions a share group was ever given, as far as they are there."""
+        result: tuple[BegunTopic, ...] = await self._ask(
+            group_id, lambda m, now, token: m.share_topics(now, token, group_id)
+        )
+        return result
+
     # --- offsets
 
     async def commit(self, request: CommitRequest) -> Results:
@@ -167,14 +203,14 @@ class Groups:
         return await _in_parts(dict.fromkeys(spots), ask)
 
     async def topic_deleted(self, name: str) -> None:
-        """Forget what was committed for a topic that is gone; a shard that cannot do it now keeps it."""
+        """Forget what groups remember of a topic that is gone; a shard that cannot do it now keeps it."""
         for shard in self.shards:
             try:
-                unlooked = (await shard.machine()).groups_with_offsets()
+                unlooked = (await shard.machine()).groups_with_topics()
                 while unlooked:
                     await _forget_some(shard, name, unlooked)
             except PenstockError as error:
-                log_.warning("offsets of a deleted topic stay", topic=name, error=str(error), help=error.help)
+                log_.warning("groups remember a deleted topic", topic=name, error=str(error), help=error.help)
 
     def before_marker(self, index: int) -> None:
         """The marker of a transaction is about to be appended to a partition of the offsets' topic."""
@@ -199,6 +235,12 @@ class Groups:
     async def describe_consumer(self, group_id: str) -> ConsumerDescription:
         result: ConsumerDescription = await self._ask(
             group_id, lambda m, now, token: m.describe_consumer(now, token, group_id)
+        )
+        return result
+
+    async def describe_share(self, group_id: str) -> ShareDescription:
+        result: ShareDescription = await self._ask(
+            group_id, lambda m, now, token: m.describe_share(now, token, group_id)
         )
         return result
 

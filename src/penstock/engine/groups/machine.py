@@ -1,14 +1,16 @@
 """The groups of one shard: finds the group a request is for, and what happens between groups and offsets.
 
-A group id is one of three things. A *classic* or a *consumer* group has, or had, members; a *simple* one has only
-offsets, committed without membership, and is looked at as an empty classic group. An empty group becomes another kind
-when the first member of that kind comes; its offsets stay.
+A group id is one of four things. A *classic*, a *consumer* or a *share* group has, or had, members; a *simple* one has
+only offsets, committed without membership, and is looked at as an empty classic group. An empty classic, simple or
+consumer group becomes classic or consumer when the first member of that kind comes; its offsets stay. A share group is
+one for good, and no other group becomes one: it has no offsets, and leases in its place (`engine/queues`).
 
 Every verb is a step: `verb(now, token, …)` raises PenstockError and has changed nothing, or returns an `Outcome` with a
 `Reply(token, result)`, for joins and syncs perhaps that of a later step.
 
-Every ten minutes a sweep takes expired offsets (`retention.py`) and empty groups without offsets away. When a consumer
-group became empty is not in the log, so after a start that counts from there.
+Every ten minutes a sweep takes expired offsets (`retention.py`) and empty groups without offsets away, but no share
+group that was ever given a partition. When a consumer group became empty is not in the log, so after a start that
+counts from there.
 
 A step's records are one batch, and all others wait for it, so a group with many offsets is deleted in several: ticks
 take its offsets, the last one the group itself and answers. Meanwhile the group is nobody's: whoever asks for it is to
@@ -18,10 +20,11 @@ ask again. A crash in between leaves a group with fewer offsets, whose deletion 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
+from uuid import UUID
 
 from penstock.engine.coordination.deadlines import Deadlines
 from penstock.engine.coordination.outcome import Outcome, Reply, Token
-from penstock.engine.coordination.schemas import Entry, Kind
+from penstock.engine.coordination.schemas import SHARE_KINDS, Entry, Kind
 from penstock.engine.groups.classic import CONSUMER, ClassicGroup
 from penstock.engine.groups.classic_requests import (
     GroupLimits,
@@ -30,8 +33,9 @@ from penstock.engine.groups.classic_requests import (
     LeavingMember,
     SyncRequest,
 )
-from penstock.engine.groups.consumer import ConsumerGroup, TopicView
+from penstock.engine.groups.consumer import ConsumerGroup
 from penstock.engine.groups.consumer_requests import ConsumerHeartbeat, ConsumerLimits, LimitsOf
+from penstock.engine.groups.known_topics import TopicView
 from penstock.engine.groups.member_room import MemberRoom, Share
 from penstock.engine.groups.offsets import (
     CommitRequest,
@@ -41,15 +45,19 @@ from penstock.engine.groups.offsets import (
     TransactionalCommit,
 )
 from penstock.engine.groups.retention import RETENTION_MS, Group, expired, reads
+from penstock.engine.groups.share import ShareGroup, TimesOf
+from penstock.engine.groups.share_requests import ShareHeartbeat, ShareLimits, ShareTimes
 from penstock.engine.groups.topic_patterns import Sight, TopicPatterns
 from penstock.errors import Code, PenstockError
 
-CLASSIC = "classic"
+CLASSIC, SHARE = "classic", "share"
 MAX_GROUPS = 10_000  # in one shard, with members and again with offsets: ids are made up by clients
 SWEEP_MS = 10 * 60 * 1000  # Kafka's offsets.retention.check.interval.ms
 _OFFSETS_PER_TICK = 10_000  # looked at: 5 ms for which all others wait
 _BYTES_PER_NAME = 8  # of topics members read, at least: what they read is looked at with their offsets
 RECORDS_PER_STEP = 500  # of a verb that may have any number of them: they are one batch, and take some 5 ms
+Led = ConsumerGroup | ShareGroup
+"""Groups whose members the broker gives their partitions."""
 
 
 class GroupListing(NamedTuple):
@@ -57,7 +65,7 @@ class GroupListing(NamedTuple):
     protocol_type: str
     state: str
     group_type: str
-    """"classic" or "consumer"."""
+    """"classic", "consumer" or "share"."""
 
 
 class GroupMachine:
@@ -66,6 +74,7 @@ class GroupMachine:
     new_id: makes the unique part of a member id.
     topics: the topics there are.
     consumer_limits_of: what a group of the consumer protocol goes by, where they do not all go by `consumer_limits`.
+    share_times_of: the times of a share group.
     room: this shard's part of the room all members share.
     """
 
@@ -78,6 +87,8 @@ class GroupMachine:
         classic_limits: GroupLimits | None = None,
         consumer_limits: ConsumerLimits | None = None,
         consumer_limits_of: LimitsOf | None = None,
+        share_limits: ShareLimits | None = None,
+        share_times_of: TimesOf = lambda group_id: ShareTimes(),
         offsets: Offsets | None = None,
         retention_ms: int = RETENTION_MS,
         max_groups: int = MAX_GROUPS,
@@ -88,6 +99,8 @@ class GroupMachine:
         self._classic_limits = classic_limits or GroupLimits()
         self._consumer_limits = consumer_limits or ConsumerLimits()
         self._consumer_limits_of = consumer_limits_of
+        self._share_limits = share_limits or ShareLimits()
+        self._share_times_of = share_times_of
         self._offsets = offsets or Offsets()
         self._retention_ms = retention_ms
         self._max_groups = max_groups
@@ -95,7 +108,7 @@ class GroupMachine:
         self._room.clear()
         self._groups: dict[str, Group] = {}
         self._empty_since: dict[str, int] = {}
-        """Of consumer groups; classic ones know it themselves."""
+        """Of consumer and share groups; classic ones know it themselves."""
         self._deadlines: Deadlines[str] = Deadlines()
         self._patterns = TopicPatterns()
         self._next_sweep = now + SWEEP_MS
@@ -111,6 +124,12 @@ class GroupMachine:
         self._check_kept(request.group_id)
         group = self._groups.get(request.group_id)
         replaced = None
+        if isinstance(group, ShareGroup):
+            raise PenstockError(
+                Code.INCONSISTENT_PROTOCOL,
+                f"group {request.group_id!r} is a share group; a classic member cannot join it",
+                help="use another group id",
+            )
         if isinstance(group, ConsumerGroup):
             if not group.is_empty:
                 raise PenstockError(
@@ -161,6 +180,8 @@ class GroupMachine:
         self._check_kept(request.group_id)
         group = self._groups.get(request.group_id)
         replaced = None
+        if isinstance(group, ShareGroup):
+            raise group.refused("members of a consumer group cannot join it")
         if isinstance(group, ClassicGroup):
             if not group.is_empty or request.member_epoch != 0:
                 raise PenstockError(
@@ -179,6 +200,20 @@ class GroupMachine:
         self._groups[request.group_id] = group
         self._settle(group, now)
         return Outcome((*taken_back, *entries), (Reply(token, result),))
+
+    def share_heartbeat(self, now: int, token: Token, request: ShareHeartbeat) -> Outcome:
+        group = self._find(request.group_id)
+        if group is None:
+            if request.member_epoch != 0:
+                raise self._unknown_group(request.group_id)
+            self._check_room(request.group_id)
+            group = self._blank_share(request.group_id)
+        elif not isinstance(group, ShareGroup):
+            raise self._no_share_group(group)
+        result, entries = group.heartbeat(now, request, self._topics, self._room.left_bytes)
+        self._groups[request.group_id] = group
+        self._settle(group, now)
+        return Outcome(entries, (Reply(token, result),))
 
     # --- offsets
 
@@ -210,17 +245,17 @@ class GroupMachine:
             if request.generation >= 0:
                 raise self._unknown_generation(request.group_id, request.generation)
             self._check_room(request.group_id)
-        elif isinstance(group, ConsumerGroup):
+        elif isinstance(group, ClassicGroup):
+            group.check_commit(
+                now, request.member_id, request.generation, request.group_instance_id, transactional=True
+            )
+        else:
             try:
                 group.check_commit(now, request.member_id, request.generation, request.group_instance_id)
             except PenstockError as error:
                 if error.code is not Code.STALE_MEMBER_EPOCH:
                     raise
                 raise PenstockError(Code.ILLEGAL_GENERATION, str(error), help=error.help) from None
-        else:
-            group.check_commit(
-                now, request.member_id, request.generation, request.group_instance_id, transactional=True
-            )
         results, entries = self._offsets.commit(request.group_id, request.offsets, now, request.producer_id)
         return Outcome(entries, (Reply(token, results),))
 
@@ -236,6 +271,8 @@ class GroupMachine:
     def delete_offsets(self, now: int, token: Token, group_id: str, spots: Iterable[Spot]) -> Outcome:
         """Answered with what became of each partition: None, or a PenstockError."""
         group = self._known(group_id)
+        if isinstance(group, ShareGroup):
+            raise group.refused("it has no offsets to delete")
         if isinstance(group, ClassicGroup) and not group.is_empty and group.protocol_type != CONSUMER:
             raise PenstockError(
                 Code.NON_EMPTY_GROUP,
@@ -252,14 +289,16 @@ class GroupMachine:
         entries = self._offsets.delete(group_id, [spot for spot in spots if results[spot] is None])
         return Outcome(entries, (Reply(token, results),))
 
-    def groups_with_offsets(self) -> list[str]:
-        return list(self._offsets.groups())
+    def groups_with_topics(self) -> list[str]:
+        """Those that remember something of topics: offsets, or that they were given partitions."""
+        shares = [group.group_id for group in self._groups.values() if isinstance(group, ShareGroup)]
+        return [*self._offsets.groups(), *shares]
 
     def topic_deleted(self, topic: str, unlooked: list[str]) -> Outcome:
         """A topic is no more, so what was committed for it means nothing: a new one of that name begins at 0.
 
         Args:
-            unlooked: groups with offsets; those that are done are taken off, and it is to be repeated for the others.
+            unlooked: `groups_with_topics`; those that are done are taken off, and it is to be repeated for the others.
         """
         records: list[Entry] = []
         looked_at = 0
@@ -268,6 +307,9 @@ class GroupMachine:
             room = RECORDS_PER_STEP - len(records)
             taken_back = self._offsets.delete_of_topic(unlooked[-1], topic, room)
             records += taken_back
+            if isinstance(group := self._groups.get(unlooked[-1]), ShareGroup):
+                records += group.forget_topic(topic, self._topics)
+                self._room.put(group.group_id, group.size_bytes)
             if len(taken_back) < room:  # else there may be more
                 unlooked.pop()
         return Outcome(records)
@@ -302,6 +344,17 @@ class GroupMachine:
         if not isinstance(group, ConsumerGroup):
             raise PenstockError(Code.GROUP_NOT_FOUND, f"group {group_id!r} is not a consumer group")
         return _answer(token, group.describe(self._topics))
+
+    def describe_share(self, now: int, token: Token, group_id: str) -> Outcome:
+        return _answer(token, self._share(group_id).describe(self._topics))
+
+    def share_start(self, now: int, token: Token, group_id: str, topic_id: UUID, partition: int) -> Outcome:
+        """Answered with a ShareStart, or None for a partition that the group was never given."""
+        return _answer(token, self._share(group_id).start_of(topic_id, partition))
+
+    def share_topics(self, now: int, token: Token, group_id: str) -> Outcome:
+        """Answered with a tuple of BegunTopic: what there is to forget when the group is deleted."""
+        return _answer(token, self._share(group_id).begun_topics())
 
     def delete(self, now: int, token: Token, group_id: str) -> Outcome:
         """Answered when the last of its offsets is gone."""
@@ -380,15 +433,16 @@ class GroupMachine:
         late = self._offsets.expired(group_id, looked_at, is_expired)
         unswept += late[at_most:]
         entries = self._offsets.delete(group_id, late[:at_most])
-        if group.is_empty and group_id not in self._offsets and group.next_deadline() is None:
+        stays = isinstance(group, ShareGroup) and group.has_begun
+        if group.is_empty and not stays and group_id not in self._offsets and group.next_deadline() is None:
             entries += group.delete()
             self._drop(group_id)
         return entries
 
     def _since(self, group: Group) -> int:
-        if isinstance(group, ConsumerGroup):
-            return self._empty_since.get(group.group_id, -1)
-        return group.state_since if group.is_empty else -1
+        if isinstance(group, ClassicGroup):
+            return group.state_since if group.is_empty else -1
+        return self._empty_since.get(group.group_id, -1)
 
     # --- the log
 
@@ -400,8 +454,10 @@ class GroupMachine:
             self._offsets.replay(entry, log_offset, producer_id)
         elif entry.kind is Kind.GROUP:
             self._replay_classic(entry, group, now)
+        elif entry.kind in SHARE_KINDS:
+            self._replay_led(entry, group if isinstance(group, ShareGroup) else None, self._blank_share, now)
         else:
-            self._replay_consumer(entry, group, now)
+            self._replay_led(entry, group if isinstance(group, ConsumerGroup) else None, self._blank_consumer, now)
 
     def _replay_classic(self, entry: Entry, group: Group | None, now: int) -> None:
         group_id = entry.key[0]
@@ -413,12 +469,13 @@ class GroupMachine:
         elif isinstance(group, ClassicGroup):
             self._drop(group_id)
 
-    def _replay_consumer(self, entry: Entry, group: Group | None, now: int) -> None:
+    def _replay_led(self, entry: Entry, group: Led | None, make: Callable[[str], Led], now: int) -> None:
+        """Of a group whose members the broker gives their partitions; None for one of another kind, or for none."""
         group_id = entry.key[0]
-        if not isinstance(group, ConsumerGroup):
+        if group is None:
             if entry.value is None:
                 return  # the end of a group whose beginning is not in the log any more
-            group = self._groups[group_id] = self._blank_consumer(group_id)
+            group = self._groups[group_id] = make(group_id)
         group.replay(entry, now)
         if group.is_dead:
             self._drop(group_id)
@@ -431,13 +488,13 @@ class GroupMachine:
         It is copied by the call, and made into records when they are taken, so that this may be done bit by bit.
         """
         classic: list[Entry] = []
-        consumer: list[Iterator[Entry]] = []
+        led: list[Iterator[Entry]] = []
         for group in self._groups.values():
-            if isinstance(group, ConsumerGroup):
-                consumer.append(group.dump())
+            if not isinstance(group, ClassicGroup):
+                led.append(group.dump())
             elif (entry := group.dump()) is not None:
                 classic.append(entry)
-        groups = ((entry, None) for entry in chain(classic, chain.from_iterable(consumer)))
+        groups = ((entry, None) for entry in chain(classic, chain.from_iterable(led)))
         return chain(groups, self._offsets.dump())
 
     # --- finding groups
@@ -463,23 +520,32 @@ class GroupMachine:
             raise self._unknown_member(group_id, member_id)
         return group
 
+    def _share(self, group_id: str) -> ShareGroup:
+        group = self._known(group_id)
+        if not isinstance(group, ShareGroup):
+            raise self._no_share_group(group)
+        return group
+
     def _blank(self, group_id: str) -> ClassicGroup:
         return ClassicGroup(group_id, self._new_id, self._classic_limits)
 
     def _blank_consumer(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(group_id, self._new_id, self._consumer_limits, self._patterns, self._consumer_limits_of)
 
+    def _blank_share(self, group_id: str) -> ShareGroup:
+        return ShareGroup(group_id, self._share_limits, self._share_times_of)
+
     def _settle(self, group: Group, now: int) -> None:
         """After each step of a group that is in `_groups`."""
         group_id, deadline = group.group_id, group.next_deadline()
-        if isinstance(group, ConsumerGroup):
-            if group.is_empty:
-                self._empty_since.setdefault(group_id, now)
-            else:
-                self._empty_since.pop(group_id, None)
-        elif group.is_empty and deadline is None and group.dump() is None:
-            self._drop(group_id)  # only ids were given out, and nobody came back with one
-            return
+        if isinstance(group, ClassicGroup):
+            if group.is_empty and deadline is None and group.dump() is None:
+                self._drop(group_id)  # only ids were given out, and nobody came back with one
+                return
+        elif group.is_empty:
+            self._empty_since.setdefault(group_id, now)
+        else:
+            self._empty_since.pop(group_id, None)
         self._deadlines.set(group_id, deadline)
         self._room.put(group_id, group.size_bytes)
 
@@ -504,6 +570,14 @@ class GroupMachine:
     def _unknown_group(self, group_id: str) -> PenstockError:
         return PenstockError(Code.GROUP_NOT_FOUND, f"group {group_id!r} not found")
 
+    def _no_share_group(self, group: Group) -> PenstockError:
+        kind = _listing(group).group_type
+        return PenstockError(
+            Code.GROUP_NOT_FOUND,
+            f"group {group.group_id!r} is a {kind} group, not a share group",
+            help="use another group id",
+        )
+
     def _unknown_member(self, group_id: str, member_id: str) -> PenstockError:
         return PenstockError(Code.UNKNOWN_MEMBER, f"group {group_id!r} has no classic member {member_id!r}")
 
@@ -520,4 +594,6 @@ def _answer(token: Token, result: object) -> Outcome:
 def _listing(group: Group) -> GroupListing:
     if isinstance(group, ConsumerGroup):
         return GroupListing(group.group_id, CONSUMER, group.state, CONSUMER)
+    if isinstance(group, ShareGroup):
+        return GroupListing(group.group_id, SHARE, group.state, SHARE)
     return GroupListing(group.group_id, group.protocol_type or "", group.state, CLASSIC)

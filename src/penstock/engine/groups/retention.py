@@ -10,8 +10,9 @@ from collections.abc import Callable
 from penstock.engine.coordination.schemas import OffsetValue
 from penstock.engine.groups.classic import ClassicGroup, State
 from penstock.engine.groups.consumer import ConsumerGroup
+from penstock.engine.groups.share import ShareGroup
 
-Group = ClassicGroup | ConsumerGroup
+Group = ClassicGroup | ConsumerGroup | ShareGroup
 RETENTION_MS = 7 * 24 * 3600 * 1000  # Kafka's offsets.retention.minutes
 
 

@@ -12,10 +12,9 @@ of, the group looks once whether it would divide what there is otherwise: some m
 from collections.abc import Mapping
 
 from penstock.engine.coordination.schemas import ConsumerMemberValue, RegexValue
+from penstock.engine.groups.name_lists import Names
 from penstock.engine.groups.topic_patterns import Sight, TopicNames, TopicPatterns
 
-Names = tuple[str, ...]
-"""Sorted."""
 Members = Mapping[str, ConsumerMemberValue]
 Recorded = Mapping[str, RegexValue]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
-from penstock.engine.groups.consumer import TopicInfo
+from penstock.engine.groups.known_topics import TopicInfo
 from penstock.engine.topics import Topic, Topics
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.engine.coordination.schemas import TopicPartitions
-from penstock.engine.groups.consumer import TopicInfo
+from penstock.engine.groups.known_topics import TopicInfo
 
 
 class FakeTopics:

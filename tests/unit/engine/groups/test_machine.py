@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, permutations
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -20,9 +20,10 @@ from penstock.engine.groups.classic_requests import (
     MemberIdRequired,
     SyncRequest,
 )
-from penstock.engine.groups.consumer import TopicInfo
 from penstock.engine.groups.consumer_requests import ConsumerHeartbeat
+from penstock.engine.groups.known_topics import TopicInfo
 from penstock.engine.groups.machine import RECORDS_PER_STEP, SWEEP_MS, GroupListing, GroupMachine
+from penstock.engine.groups.member_room import MemberRoom
 from penstock.engine.groups.offsets import (
     CommitRequest,
     FetchRequest,
@@ -32,6 +33,7 @@ from penstock.engine.groups.offsets import (
     TransactionalCommit,
 )
 from penstock.engine.groups.retention import RETENTION_MS
+from penstock.engine.groups.share_requests import ShareHeartbeat
 from penstock.engine.groups.topic_patterns import SEES_ALL
 from penstock.errors import Code, PenstockError
 
@@ -173,6 +175,10 @@ class Shard:
             *("consumer_heartbeat", ConsumerHeartbeat(group, member, epoch, **(joining if epoch == 0 else {}))),
             SEES_ALL,
         )
+
+    def share(self, group: str = "s", member: str = "m", epoch: int = 0, topics: tuple[str, ...] = ("t",)) -> Any:
+        names = topics if epoch == 0 else None
+        return self.ask("share_heartbeat", ShareHeartbeat(group, member, epoch, subscribed_topic_names=names))
 
     def listed(self, *, states: tuple[str, ...] = (), types: tuple[str, ...] = ()) -> list[GroupListing]:
         return sorted(self.ask("list_groups", frozenset(states), frozenset(types)))
@@ -334,6 +340,101 @@ def test_a_consumer_group_with_members_is_no_classic_group(shard: Shard) -> None
     assert shard.listed() == [GroupListing("g", "consumer", "Stable", "classic")]
     taken_back = shard.log[position : position + len(was)]
     assert set(taken_back) == {Record(GROUP_RECORDS.encode(entry)[0], None, None) for entry, _ in was}
+
+
+def test_a_share_group_is_one_for_good(shard: Shard) -> None:
+    shard.share()
+    for _ in range(2):
+        assert shard.refused("join", join_request("s", "t")) is Code.INCONSISTENT_PROTOCOL
+        joining = ConsumerHeartbeat("s", "m", 0, None, None, 1000, ("t",), topic_partitions=())
+        assert shard.refused("consumer_heartbeat", joining, SEES_ALL) is Code.GROUP_NOT_FOUND
+        commit = CommitRequest("s", "", -1, None, {T0: NewOffset(1)})
+        for request in (commit, commit._replace(member_id="m", generation=1)):
+            assert shard.refused("commit", request) is Code.GROUP_NOT_FOUND
+        in_transaction = TransactionalCommit("s", 5, 0, "", -1, None, {T0: NewOffset(1)})
+        assert shard.refused("commit_in_transaction", in_transaction) is Code.GROUP_NOT_FOUND
+        assert shard.refused("delete_offsets", "s", [T0]) is Code.GROUP_NOT_FOUND
+        for verb in ("describe_classic", "describe_consumer"):
+            assert shard.refused(verb, "s") is Code.GROUP_NOT_FOUND
+        sync, heartbeat = SyncRequest("s", 1, "m", None, None, None, ()), HeartbeatRequest("s", 1, "m", None)
+        assert shard.refused("sync", sync) is Code.UNKNOWN_MEMBER
+        assert shard.refused("heartbeat", heartbeat) is Code.UNKNOWN_MEMBER
+        assert shard.refused("leave", "s", (LeavingMember("m", None),)) is Code.UNKNOWN_MEMBER
+        assert shard.fetch("s") == {T0: -1, ("t", 1): -1, U0: -1}
+        if shard.listed()[0].state == "Stable":
+            assert shard.refused("delete", "s") is Code.NON_EMPTY_GROUP
+            shard.share(epoch=-1)
+    assert shard.listed() == [GroupListing("s", "share", "Empty", "share")]
+    assert shard.listed(types=("Share",)) == shard.listed(states=("empty",)) == shard.listed()
+    shard.ask("delete", "s")
+    assert shard.listed() == [] and list(shard.replayed().dump()) == []
+
+
+def test_no_other_group_becomes_a_share_group(shard: Shard) -> None:
+    member = shard.join("classic", "t")
+    shard.beat("consumer")
+    shard.commit("simple")
+    shard.commit_in_transaction(5, "unsettled")
+    for _ in range(2):
+        for group in ("classic", "consumer", "simple", "unsettled"):
+            request = ShareHeartbeat(group, "m", 0, subscribed_topic_names=("t",))
+            assert shard.refused("share_heartbeat", request) is Code.GROUP_NOT_FOUND
+            assert shard.refused("describe_share", group) is Code.GROUP_NOT_FOUND
+            assert shard.refused("share_topics", group) is Code.GROUP_NOT_FOUND
+        if shard.listed(states=("stable",)):
+            leave(shard, member, "classic")
+            shard.beat("consumer", epoch=-1)
+
+
+def test_a_share_group_begins_with_a_member_that_joins(shard: Shard) -> None:
+    for epoch in (3, -1):
+        assert shard.refused("share_heartbeat", ShareHeartbeat("s", "m", epoch)) is Code.GROUP_NOT_FOUND
+    assert shard.refused("share_heartbeat", ShareHeartbeat("s", "m", 0)) is Code.INVALID_REQUEST
+    assert shard.refused("describe_share", "s") is Code.GROUP_NOT_FOUND
+    assert shard.listed() == []
+
+
+def test_a_share_group_stays_when_it_was_given_anything(shard: Shard) -> None:
+    """Where its partitions begin is known nowhere else."""
+    for group, topic in (("s", "t"), ("nothing", "missing")):
+        shard.share(group, topics=(topic,))
+        shard.share(group, epoch=-1)
+    shard.wait(3 * SWEEP_MS)
+    assert shard.listed() == [GroupListing("s", "share", "Empty", "share")]
+    start = shard.ask("share_start", "s", UUID(int=ord("t")), 1)
+    assert (start.state_epoch, start.offset) == (1, None)
+    shard.machine = shard.replayed()
+    assert shard.ask("share_start", "s", UUID(int=ord("t")), 1) == start
+    assert shard.ask("share_start", "s", UUID(int=ord("u")), 0) is None
+    (begun,) = shard.ask("share_topics", "s")
+    assert (begun.topic_name, begun.partitions) == ("t", (0, 1))
+
+
+def test_a_deleted_topic_is_forgotten_by_share_groups(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    for group, topics in (("s", ("t",)), ("both", ("t", "u"))):
+        shard.share(group, topics=topics)
+    assert shard.machine.groups_with_topics() == ["s", "both"]
+    assert shard.keep(shard.machine.topic_deleted("t", ["s", "both", "gone"])) == [], "it is there"
+    monkeypatch.setattr(Topics, "names", lambda self: ("u",))
+    written = shard.keep(shard.machine.topic_deleted("t", ["s", "both", "gone"]))
+    assert [(entry.key, entry.value is None) for entry in written] == [(("both",), False), (("s",), True)]
+    assert shard.ask("share_topics", "s") == ()
+    assert [begun.topic_name for begun in shard.ask("share_topics", "both")] == ["u"]
+    assert sorted(shard.replayed().dump(), key=repr) == sorted(shard.machine.dump(), key=repr)
+
+
+def test_room_that_a_share_group_takes_is_given_back(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = MemberRoom()
+    shard = Shard({"room": room.share()})
+    before = room.left_bytes
+    shard.share()
+    shard.share(epoch=-1)
+    assert room.left_bytes < before, "it remembers what it was given"
+    monkeypatch.setattr(Topics, "names", lambda self: ())
+    shard.keep(shard.machine.topic_deleted("t", ["s"]))
+    assert room.left_bytes == before
+    shard.wait(2 * SWEEP_MS)
+    assert shard.listed() == []
 
 
 def test_members_of_a_consumer_group_are_removed_by_administrators(shard: Shard) -> None:
@@ -635,6 +736,8 @@ class Restarts(RuleBasedStateMachine):
         self.pending: dict[int, dict[tuple[str, Spot], int]] = {5: {}, 6: {}}
         self.members: dict[str, dict[str, Any]] = {"g": {}, "h": {}}
         """Who is in a group: nobody, or one who joined."""
+        self.shares: dict[str, int] = {}
+        """The epochs of those that share."""
         self.saved: tuple[list[tuple[Entry, int | None]], int] = ([], 0)
 
     @rule(group=_groups, spot=_spots)
@@ -678,7 +781,7 @@ class Restarts(RuleBasedStateMachine):
 
     @rule()
     def delete_topic(self) -> None:
-        self.shard.keep(self.shard.machine.topic_deleted("t", self.shard.machine.groups_with_offsets()))
+        self.shard.keep(self.shard.machine.topic_deleted("t", self.shard.machine.groups_with_topics()))
         for group in ("g", "h"):
             self.forget(group, [T0, ("t", 1)])
 
@@ -697,6 +800,21 @@ class Restarts(RuleBasedStateMachine):
             self.shard.beat(group, epoch=-1)
         elif member:
             leave(self.shard, member, group)
+
+    @rule(member=st.sampled_from("ab"), topic=st.sampled_from("tu"))
+    def come_to_share(self, member: str, topic: str) -> None:
+        self.shares[member] = self.shard.share("s", member, topics=(topic,)).member_epoch
+
+    @rule(member=st.sampled_from("ab"))
+    def go_from_sharing(self, member: str) -> None:
+        if self.shares.pop(member, None) is not None:
+            self.shard.share("s", member, -1)
+
+    @rule()
+    def delete_what_is_shared(self) -> None:
+        if not self.shares:
+            with suppress(PenstockError):
+                self.shard.ask("delete", "s")
 
     @rule()
     def save(self) -> None:
@@ -739,7 +857,11 @@ def test_a_record_of_another_kind_takes_a_group_over_whatever_became_of_the_firs
     other = Shard()
     other.beat("g")
     consumer = [entry for entry, _ in other.machine.dump()]
-    for first, second, kind in ((classic, consumer, "consumer"), (consumer, classic, "classic")):
+    another = Shard()
+    another.share("g")
+    share = [entry for entry, _ in another.machine.dump()]
+    kinds = {"classic": classic, "consumer": consumer, "share": share}
+    for (_, first), (kind, second) in permutations(kinds.items(), 2):
         machine = shard.blank()
         for entry in (*first, *second):
             machine.replay(entry, 0, None, shard.now)
