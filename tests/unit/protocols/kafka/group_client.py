@@ -136,6 +136,13 @@ async def beat(client: Client, group_id: str = "c", member_id: str = "m", epoch:
     )
 
 
+async def share_beat(client: Client, group_id: str = "s", member_id: str = "m", epoch: int = 0, **fields: Any) -> Any:
+    usual: dict[str, Any] = {"rack_id": None, "subscribed_topic_names": ("t",) if epoch == 0 else None}
+    return await client.ask(
+        "share_group_heartbeat", 1, group_id=group_id, member_id=member_id, member_epoch=epoch, **{**usual, **fields}
+    )
+
+
 async def fetch_all(client: Client, group_id: str, version: int = 9) -> dict[str, Any]:
     (answer,) = (await client.ask("offset_fetch", version, groups=[{"group_id": group_id, "topics": None}]))["groups"]
     return answer

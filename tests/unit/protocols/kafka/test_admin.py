@@ -426,7 +426,12 @@ def test_features_say_which_kafka_this_is_like() -> None:
         answer = await client.ask("api_versions", 4, client_software_name="x", client_software_version="1")
         supported = {row["name"]: row for row in answer["supported_features"]}
         finalized = {row["name"]: row["max_version_level"] for row in answer["finalized_features"]}
-        assert finalized == {"group.version": 1, "metadata.version": 30, "transaction.version": 2}
+        assert finalized == {
+            "group.version": 1,
+            "metadata.version": 30,
+            "share.version": 1,
+            "transaction.version": 2,
+        }
         for name, level in finalized.items():
             assert supported[name]["min_version"] <= level <= supported[name]["max_version"]
         assert answer["finalized_features_epoch"] >= 0

@@ -19,6 +19,7 @@ from tests.unit.protocols.kafka.group_client import (
     join,
     join_fields,
     run,
+    share_beat,
 )
 
 
@@ -33,8 +34,10 @@ def test_group_ids_without_or_beyond_measure(group_id: str, code: int) -> None:
         assert left["error_code"] == code
         assert (await beat(client, group_id))["error_code"] == (code if group_id else BAD_REQUEST)
         assert (await client.ask("offset_delete", 0, group_id=group_id, topics=[]))["error_code"] == code
-        described = await client.ask("consumer_group_describe", 1, group_ids=(group_id,))
-        assert described["groups"][0]["error_code"] == code
+        assert (await share_beat(client, group_id))["error_code"] == (code if group_id else BAD_REQUEST)
+        for api in ("consumer_group_describe", "share_group_describe"):
+            described = await client.ask(api, 1, group_ids=(group_id,))
+            assert described["groups"][0]["error_code"] == code
         # Kafka has always kept offsets under the empty name, so those APIs take it.
         expected = code if group_id else OK
         assert await commit(client, group_id) == expected
@@ -65,12 +68,14 @@ def test_strange_group_ids_are_names(group_id: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xed\xa0\x80\xed\xb0\x80\0\xff", b"\xff" * 8, b"\xc0\x80......"])
-@pytest.mark.parametrize("api", ["join_group", "offset_commit", "consumer_group_heartbeat", "describe_groups"])
+@pytest.mark.parametrize(
+    "api", ["join_group", "offset_commit", "consumer_group_heartbeat", "share_group_heartbeat", "describe_groups"]
+)
 def test_names_that_are_not_text_cost_their_sender_the_connection(api: str, data: bytes) -> None:
     async def body(door: Door, client: Client) -> None:
         mark = "MARKMARK"
         fields = join_fields(mark) if api == "join_group" else {"group_id": mark, "groups": (mark,)}
-        frame = request_frame(make(api, 1 if api == "consumer_group_heartbeat" else 4, fields), 1)
+        frame = request_frame(make(api, 1 if api.endswith("_group_heartbeat") else 4, fields), 1)
         client.send_frame(frame.replace(mark.encode(), data))
         await client.stream.closed()
 

@@ -88,6 +88,8 @@ REFUSED: dict[str, tuple[str, int, dict[str, Any]]] = {
         {"group_id": "c", "member_id": "m", "member_epoch": 7},
     ),
     "consumer_group_describe": ("consumer_group_describe", 0, {"group_ids": ["unknown"]}),
+    "share_group_heartbeat": ("share_group_heartbeat", 1, {"group_id": "c", "member_id": "m", "member_epoch": 7}),
+    "share_group_describe": ("share_group_describe", 1, {"group_ids": ["unknown"]}),
     "offset_commit": (
         "offset_commit",
         8,

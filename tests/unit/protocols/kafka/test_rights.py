@@ -160,6 +160,8 @@ TABLE: Final[Mapping[str, list[Told]]] = {
     **{api: [group(O.READ)] for api in ("join_group", "sync_group", "heartbeat", "leave_group")},
     "consumer_group_heartbeat": [both(group(O.READ), topic(O.DESCRIBE))],
     "consumer_group_describe": [group(O.DESCRIBE)],
+    "share_group_heartbeat": [both(group(O.READ), topic(O.DESCRIBE))],
+    "share_group_describe": [group(O.DESCRIBE)],
     "offset_commit": [both(group(O.READ), topic(O.READ))],
     "offset_fetch": [both(group(O.DESCRIBE), topic(O.DESCRIBE)), group(O.DESCRIBE)],
     "offset_delete": [both(group(O.DELETE), topic(O.READ))],

@@ -4,7 +4,7 @@ A version too new is answered in version 0's form with UNSUPPORTED_VERSION and t
 down (KIP-511). The response header stays at version 0 for ever. Client name and version are checked from 3 on.
 
 Features: `metadata.version` says which Kafka release this broker is like; tools show it. `transaction.version` 2 makes
-clients use KIP-890, `group.version` 1 offers KIP-848.
+clients use KIP-890, `group.version` 1 offers KIP-848, `share.version` 1 offers KIP-932.
 """
 
 import re
@@ -18,7 +18,12 @@ from penstock.protocols.kafka_wire.messages import Message
 API = Api(18, "api_versions", 0, 4)
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _ADVERTISED_FROM_0 = (0, 17)  # Produce, SaslHandshake
-_LEVELS = {"group.version": 1, "metadata.version": 30, "transaction.version": 2}  # as Kafka 4.3 has them
+_LEVELS = {  # as Kafka 4.3 has them
+    "group.version": 1,
+    "metadata.version": 30,
+    "share.version": 1,
+    "transaction.version": 2,
+}
 _SUPPORTED: list[Fields] = [
     {"name": name, "min_version": level if name == "metadata.version" else 0, "max_version": level}
     for name, level in _LEVELS.items()

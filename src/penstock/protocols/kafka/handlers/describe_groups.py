@@ -1,4 +1,4 @@
-"""DescribeGroups 0-6: state and members of classic groups; ConsumerGroupDescribe is for the others.
+"""DescribeGroups 0-6: state and members of classic groups; ConsumerGroupDescribe and ShareGroupDescribe are for others.
 
 Version notes: 3+ may ask for the authorized operations; an unknown group is "Dead" without an error up to 5, and
 GROUP_ID_NOT_FOUND with a text from 6.

@@ -1,6 +1,6 @@
 """ListGroups 0-5: the groups of this broker.
 
-Version notes: 4+ may ask for some states only, 5+ for some types ("classic", "consumer").
+Version notes: 4+ may ask for some states only, 5+ for some types ("classic", "consumer", "share").
 """
 
 from penstock.errors import PenstockError
