@@ -16,8 +16,10 @@ from .clients.members_groups import Members, places_of, settle
 from .clients.producers_transactions import Producers
 from .conftest import Judges, fresh_name, run_tool
 from .records import Record
+from .wire import Wire
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 Tool = Callable[..., str]
 
@@ -99,6 +101,41 @@ def test_a_living_group(tool: Tool, members: Members, broker: Broker, filled: st
     assert "can only be reset if the group" in refused
     assert "The group is not empty" in tool(GROUPS, "--delete", "--group", group)
     assert "actively subscribed to it" in tool(GROUPS, "--delete-offsets", "--group", group, "--topic", filled)
+
+
+def test_a_living_share_group(tool: Tool, broker: Broker, filled: str) -> None:
+    """Its member is made by hand: what it takes is not asked for here."""
+    group = fresh_name("shared")
+    about = ("--describe", "--group", group)
+    with Wire(broker.bootstrap) as wire:
+
+        def beat(epoch: int, topics: tuple[str, ...] | None = None) -> Any:
+            said = {"group_id": group, "member_id": "taker", "member_epoch": epoch, "subscribed_topic_names": topics}
+            return wire.call("share_group_heartbeat", 1, **said)
+
+        def is_in() -> bool:
+            wire.call("find_coordinator", 4, key_type=0, coordinator_keys=(group,))
+            joined = beat(0, (filled,))
+            return bool(joined.assignment and joined.assignment.topic_partitions)
+
+        wait_until(is_in, lambda: "the member is given no partitions")
+        assert group in tool(SHARE_GROUPS, "--list").split()
+        assert {"GROUP": group, "STATE": "Stable"} in rows(tool(SHARE_GROUPS, "--list", "--state"))
+        assert group not in tool(SHARE_GROUPS, "--list", "--state", "empty")
+        assert {"GROUP": group, "TYPE": "Share", "PROTOCOL": "share"} in rows(tool("GroupsCommand", "--list"))
+        assert group in tool("GroupsCommand", "--list", "--share")
+        assert group not in tool(GROUPS, "--list").split()
+        (one,) = rows(tool(SHARE_GROUPS, *about, "--members"))
+        assert (one["CONSUMER-ID"], one["HOST"], one["CLIENT-ID"]) == ("taker", "/127.0.0.1", "wire")
+        assert (one["#PARTITIONS"], one["ASSIGNMENT"]) == ("2", f"{filled}:0,1")
+        (state,) = rows(tool(SHARE_GROUPS, *about, "--state"))
+        assert (state["STATE"], state["#MEMBERS"], state["COORDINATOR"]) == ("Stable", "1", broker.bootstrap)
+        assert "is not EMPTY" in tool(SHARE_GROUPS, "--delete", "--group", group)
+        assert beat(-1).member_epoch == -1
+        (state,) = rows(tool(SHARE_GROUPS, *about, "--state"))
+        assert (state["STATE"], state["#MEMBERS"]) == ("Empty", "0")
+        tool(SHARE_GROUPS, "--delete", "--group", group)
+        assert group not in tool(SHARE_GROUPS, "--list").split()
 
 
 @pytest.mark.parametrize("flavour", ["java-range", "java-consumer"])

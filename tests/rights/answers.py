@@ -23,6 +23,8 @@ _WHOLE = frozenset({"error_code", "partition_error_code"})
 _MANY = 4
 """More rows that differ in their last number alone, as partitions do, are counted."""
 _NOT_ASKED = -(1 << 31)
+_KAFKAS_OWN = "__share_group_state"
+"""A topic of its own making that no other broker has."""
 
 
 def words(answer: Any) -> str:
@@ -59,9 +61,13 @@ def _field(name: str, part: Any, value: dict[str, Any]) -> str:
 def _rows(part: Any) -> str:
     if not (isinstance(part, list | tuple) and part and isinstance(part[0], dict)):
         return ""
-    rows = sorted(filter(None, map(_struct, part)))
+    rows = sorted(filter(None, map(_struct, filter(_is_everywhere, part))))
     if len(rows) > _MANY and all(row.rpartition(" ")[2].isdecimal() for row in rows):
         alike = {row.rpartition(" ")[0] for row in rows}
         if len(alike) == 1:
             return f"[{len(rows)} like {rows[0]}]"
     return f"[{', '.join(rows)}]" if rows else ""
+
+
+def _is_everywhere(row: dict[str, Any]) -> bool:
+    return _KAFKAS_OWN not in (row.get("name"), row.get("topic"))

@@ -21,7 +21,19 @@ from tests.peers import kafka, penstock
 from tests.peers.broker import free_ports
 
 from .answers import words
-from .questions import ASKED_TOPICS, AUTO, CLASSIC, DOOMED, GROUPS, MODERN, TOPICS, TRANSACTIONS, Question, World
+from .questions import (
+    ASKED_TOPICS,
+    AUTO,
+    CLASSIC,
+    DOOMED,
+    GROUPS,
+    MODERN,
+    SHARED,
+    TOPICS,
+    TRANSACTIONS,
+    Question,
+    World,
+)
 from .rules import LAST, SUPER, all_rules, parse, principals
 
 ADMIN: Final = "admin"
@@ -40,6 +52,7 @@ _MADE: Final = re.compile(rf"\[[035] (?={AUTO})")
 _PARTITIONS: Final = re.compile(r" \[(\d+ like )?0 [^]]*\]")
 _NAMED: Final = re.compile(rb"(?<![\w-])(?:%s)(?![\w-])" % "|".join((*TOPICS, DOOMED)).encode())
 _MEMBER: Final = {"group_id": MODERN, "member_id": "m1"}
+_SHARER: Final = {"group_id": SHARED, "member_id": "m1"}
 _LONG_MS: Final = 600_000
 """Longer than all of it takes."""
 
@@ -68,6 +81,9 @@ def kafka_broker(directory: Path) -> Iterator[Addresses]:
         "super.users": f"User:{ADMIN};User:{SUPER};User:ANONYMOUS",
         "group.consumer.session.timeout.ms": "600000",  # as long as all of it takes at most
         "group.consumer.max.session.timeout.ms": "600000",
+        "group.share.session.timeout.ms": "600000",
+        "group.share.max.session.timeout.ms": "600000",
+        "share.coordinator.state.topic.num.partitions": "1",
         "offsets.topic.num.partitions": "16",  # as many as Penstock has: answers name them
         "transaction.state.log.num.partitions": "16",
     }
@@ -166,6 +182,7 @@ def _fill(admin: Wire) -> World:
     things = [{"resource_type": 32, "resource_name": group, "configs": kept} for group in GROUPS]
     _ask_again(admin, "incremental_alter_configs", 1, resources=things)
     _join(admin, world)
+    _join_to_share(admin, world)
     for name in TRANSACTIONS:
         _ask_again(admin, "find_coordinator", 4, key_type=1, coordinator_keys=[name])
         producer = {"transactional_id": name, "producer_id": -1, "producer_epoch": -1}
@@ -204,12 +221,27 @@ def _join(admin: Wire, world: World) -> None:
     _wait(is_in)
 
 
+def _join_to_share(admin: Wire, world: World) -> None:
+    """One group has a member that takes from partitions as others may."""
+    wanted = {"subscribed_topic_names": ("books", "letters")}
+
+    def is_in() -> bool:
+        told = call(admin, "share_group_heartbeat", 1, **_SHARER, member_epoch=0, **wanted)
+        world.share_epoch = told["member_epoch"]
+        return len((told["assignment"] or {}).get("topic_partitions", ())) == 2
+
+    _wait(is_in)
+
+
 def stay(admin: Wire, world: World) -> None:
-    """The member of the consumer group says that it is there."""
+    """The members of the consumer group and of the share group say that they are there."""
     asked = {"member_epoch": world.member_epoch, "rebalance_timeout": -1, "subscribed_topic_names": None}
     told = call(admin, "consumer_group_heartbeat", 1, **_MEMBER, **asked)
     assert told["error_code"] == 0, told
     world.member_epoch = told["member_epoch"]
+    told = call(admin, "share_group_heartbeat", 1, **_SHARER, member_epoch=world.share_epoch)
+    assert told["error_code"] == 0, told
+    world.share_epoch = told["member_epoch"]
 
 
 def make_topic(admin: Wire, world: World, name: str) -> None:

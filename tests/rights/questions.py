@@ -19,7 +19,7 @@ TOPICS: Final = ("books", "books-old", "letters", "public", "shut", "buried")
 ABSENT: Final = ("books-new", "letters-new")
 GROUPS: Final = ("readers", "readers-old", "writers")
 """With offsets and without members."""
-MODERN, CLASSIC, NO_GROUP = "readers-modern", "readers-classic", "readers-new"
+MODERN, CLASSIC, SHARED, NO_GROUP = "readers-modern", "readers-classic", "readers-shared", "readers-new"
 TX: Final = "tx"
 TRANSACTIONS: Final = (TX, "tx-open", "other-tx")
 """Each in the middle of a transaction in `books` and `letters`."""
@@ -40,10 +40,12 @@ class World:
     Attributes:
         ids: of topics; that of `DOOMED` changes.
         member_epoch: of the member of the consumer group.
+        share_epoch: of the member of the share group.
     """
 
     ids: dict[str, UUID] = field(default_factory=dict)
     member_epoch: int = 0
+    share_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,7 @@ _JOIN: Final = {
     "rebalance_timeout": 1,
 }
 _HEARTBEAT: Final = {"group_id": MODERN, "member_id": "nobody", "member_epoch": 3, "rebalance_timeout": -1}
+_SHARE: Final = {"group_id": SHARED, "member_id": "nobody", "member_epoch": 3}
 _ADDED: Final = {f"v3_and_below_{name}": value for name, value in _NOBODY.items()}
 _TRANSACTIONS: Final = [
     {**_NOBODY, "verify_only": False, "topics": [{"name": "books", "partitions": [0]}]},
@@ -237,6 +240,9 @@ _CHOSEN: Final[Sequence[Question]] = (
     ),
     _question("consumer_group_heartbeat", 1, {**_HEARTBEAT, "subscribed_topic_regex": "b.*"}, "by expression"),
     _question("consumer_group_describe", 1, {"group_ids": [MODERN, "writers"], "include_authorized_operations": True}),
+    _question("share_group_heartbeat", 1, {**_SHARE, "subscribed_topic_names": ("books",)}, "one topic"),
+    _question("share_group_heartbeat", 1, {**_SHARE, "subscribed_topic_names": ("books", "letters")}, "two topics"),
+    _question("share_group_describe", 1, {"group_ids": [SHARED, "writers"], "include_authorized_operations": True}),
     _question("describe_groups", 5, {"groups": [CLASSIC, "writers", NO_GROUP], "include_authorized_operations": True}),
     _question("list_groups", 4, {"states_filter": []}),
     _question("delete_groups", 2, {"groups_names": [CLASSIC, NO_GROUP, "writers-new"]}),
