@@ -106,7 +106,9 @@ class Engine:
         self.events.subscribe(self.coordinators)
         self.group_configs = GroupConfigs(store, settings.groups.consumer)
         """What is set for groups."""
-        of_groups = settings.groups._replace(consumer_limits_of=self.group_configs.consumer_limits)
+        of_groups = settings.groups._replace(
+            consumer_limits_of=self.group_configs.consumer_limits, share_times_of=self.group_configs.share_times
+        )
         self.groups = Groups(self.coordinators, self.topics, self.turns, randomness, of_groups)
         self.transactions = Transactions(
             self.coordinators,

@@ -21,6 +21,7 @@ from penstock.engine.groups.group_config import (
     make_group_config,
     tidy_group_settings,
 )
+from penstock.engine.groups.share_requests import ShareTimes
 from penstock.errors import Code, PenstockError
 from penstock.ports.metadata import MetadataConflict, MetadataStore, MetadataUnavailable
 
@@ -128,6 +129,11 @@ class GroupConfigs:
             session_timeout_ms=config.consumer_session_timeout_ms,
             heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
         )
+
+    def share_times(self, group_id: str) -> ShareTimes:
+        """What a share group goes by."""
+        config = self.of(group_id)
+        return ShareTimes(config.share_session_timeout_ms, config.share_heartbeat_interval_ms)
 
     def configured(self) -> list[str]:
         """The groups for which something is set, in order."""

@@ -165,25 +165,30 @@ def test_groups_with_settings_are_listed() -> None:
     with_door(body)
 
 
-def test_members_of_the_consumer_protocol_go_by_what_is_set_for_their_group() -> None:
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_members_go_by_what_is_set_for_their_group(kind: str) -> None:
     async def body(door: Door) -> None:
         await door.topic()
         client = await door.client()
 
         async def beat(group: str, epoch: int, **more: Any) -> tuple[int, int, int]:
-            asked = {"group_id": group, "member_id": "m", "member_epoch": epoch, "rebalance_timeout": -1, **more}
-            told = await client.ask("consumer_group_heartbeat", 1, **asked)
+            asked = {"group_id": group, "member_id": "m", "member_epoch": epoch, **usual, **more}
+            told = await client.ask(f"{kind}_group_heartbeat", 1, **asked)
             return told["error_code"], told["member_epoch"], told["heartbeat_interval"]
 
-        joins = {"subscribed_topic_names": ("t",), "topic_partitions": (), "rebalance_timeout": 60_000}
-        await alter(client, "set", (SESSION, SET, "60000"), ("consumer.heartbeat.interval.ms", SET, "10000"))
+        usual: dict[str, Any] = {"rebalance_timeout": -1} if kind == "consumer" else {}
+        joins: dict[str, Any] = {"subscribed_topic_names": ("t",)}
+        if kind == "consumer":
+            joins |= {"topic_partitions": (), "rebalance_timeout": 60_000}
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        await alter(client, "set", (session, SET, "60000"), (heartbeat, SET, "10000"))
         await client.ask("find_coordinator", 4, key_type=0, coordinator_keys=["set"])
         assert await beat("set", 0, **joins) == (0, 1, 10_000)
         assert await beat("usual", 0, **joins) == (0, 1, 5_000)
         await asyncio.sleep(50)
         assert await beat("set", 1) == (0, 1, 10_000)
         assert (await beat("usual", 1))[0] == UNKNOWN_MEMBER
-        await alter(client, "set", (SESSION, DELETE, None), ("consumer.heartbeat.interval.ms", DELETE, None))
+        await alter(client, "set", (session, DELETE, None), (heartbeat, DELETE, None))
         assert await beat("set", 1) == (0, 1, 5_000)
         await asyncio.sleep(50)
         assert (await beat("set", 1))[0] == UNKNOWN_MEMBER
