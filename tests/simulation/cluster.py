@@ -88,7 +88,7 @@ class SimulatedBroker:
                 groups=GroupSettings(GroupLimits(initial_rebalance_delay_ms=0)),
                 upkeep_ms=2000,
                 scrub_s=5.0,
-                ledger_entries=100,
+                ledger_entries=30,
             ),
         )
         self.counters = Counters(self.engine)

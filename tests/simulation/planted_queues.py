@@ -84,8 +84,4 @@ PLANTED_QUEUES: dict[str, Planted] = {
     "saved_without_what_is_delayed": Planted(
         "the saved state of a ledger does not say what is delayed", _instead(Group, "_saved_due", lambda self: iter(()))
     ),
-    "lease_without_waiting": Planted(
-        "a lease is told although the broker may lead no more",
-        _instead(Partition, "is_shared", property(lambda self: False)),
-    ),
 }

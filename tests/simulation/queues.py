@@ -33,6 +33,7 @@ _LAST_READ_S = 30.0
 _SENDS = 60
 _MOST = 1 << 20
 _RECEIVED_AT_ONCE = 5
+_LATE = 0.1
 _VERDICTS = (
     (0.55, Verdict(VerdictKind.ACK)),
     (0.15, Verdict(VerdictKind.NACK)),
@@ -181,6 +182,8 @@ class Consumer:
             except (*UNANSWERED, PenstockError):
                 await pause(client)
                 continue
+            if client.random.random() < _LATE:  # until it may be somebody else's
+                await asyncio.sleep(client.random.uniform(0.5, 2.0) * self._history.visibility_ms / 1000)
             for delivery, had in deliveries:
                 await self._judge(delivery, had)
             await asyncio.sleep(client.random.expovariate(5.0))

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from tests.simulation.cluster import DISK_DELAYS_S
 from tests.simulation.groups import GroupsWorkload
 from tests.simulation.log import LogWorkload
+from tests.simulation.queues import QueueWorkload
 from tests.simulation.transactions import TransactionsWorkload
 from tests.simulation.workload import WorkloadFactory
 
@@ -38,6 +39,10 @@ def _groups(kinds: str) -> Scenario:
 
 def _transactions(kinds: str, *disk_delays_s: float, **more: Any) -> Scenario:
     return Scenario(kinds.split(), (partial(TransactionsWorkload, **more),), disk_delays_s or DISK_DELAYS_S)
+
+
+def _queues(kinds: str) -> Scenario:
+    return Scenario(kinds.split(), (QueueWorkload,))
 
 
 _SLOW_S = 0.05
@@ -98,5 +103,6 @@ SCENARIOS: Mapping[str, Scenario] = {
     "old_machine": _groups("false_suspicion"),
     "any_generation": _groups("slow_disk"),
     "snapshot_outlives_log": _groups(""),
+    # queues
+    "burial_begun_anew": _queues("kill_one kill_two confusion"),
 }
-"""By the name of the bug. One that is not named here is looked for in whole runs."""

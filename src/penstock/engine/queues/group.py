@@ -138,7 +138,8 @@ class Group:
             case entries.ChunkSaved():
                 self.window.restore(value.base, value.states, value.deliveries, value.attempts)
             case entries.Opened():
-                self.window.begin_restoring(value.start, value.next)
+                if value.is_saved:
+                    self.window.begin_restoring(value.start, value.next)
             case entries.Restored():
                 self._restored()
             case _:

@@ -128,6 +128,8 @@ async def test_a_rejected_message_is_a_dead_letter_at_once_and_once_after_a_cras
         assert [each.value for each in await letters(broker)] == [b"a"]
         assert await reader.receive() == []
         await reader.settle(ACK, b)  # the receipt is as good as before
+        figures = await broker.engine.queues.figures(reader.partition, "q")
+        assert (figures.start, figures.ready, figures.leased, figures.dying) == (2, 0, 0, 0)
 
 
 async def letters(broker: Broker, wait_s: float = 5) -> list[Message]:
