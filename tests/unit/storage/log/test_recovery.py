@@ -86,7 +86,7 @@ async def test_a_batch_of_another_epoch_behind_the_end_is_not_taken_in() -> None
 
 @virtual
 async def test_epochs_forgotten_below_the_log_start_cost_no_records() -> None:
-    """Epochs stay as long as their segment does, for followers that are behind; earlier releases dropped them at once."""
+    """Epochs stay as long as their segment does, for followers that are behind; earlier releases dropped them."""
     bench = await written(3, options=LogOptions())
     for epoch in (1, 2):
         bench = await open_log(bench.disk.abandon(), epoch=epoch)
