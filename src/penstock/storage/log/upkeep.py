@@ -5,7 +5,7 @@ a card is saved after the bytes it describes are synced; the new log start is sa
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
@@ -115,20 +115,14 @@ class Upkeep:
 
         Nothing awaits between asking for the floors and moving the log start.
         """
-        options = log.options
         highest = min(settled, least_floor(log))
-        excess = log.size_bytes - options.retention_bytes if options.retention_bytes >= 0 else -1
-        keep_from = log.log_start
-        for segment, following in zip(log.segments, log.segments[1:], strict=False):
-            old = _expired(segment, options.retention_ms, now_ms)
-            too_much = excess - segment.size >= 0
-            if not (old or too_much) or following.base > highest or not segment.sealed:
+        keep_from, gone = log.log_start, 0
+        for _, following in _past_retention(log, now_ms):
+            if following.base > highest:
                 break
-            excess -= segment.size
-            keep_from = following.base
-        else:
-            if _is_droppable(log, now_ms):
-                log.want_roll()  # so that the next round may drop it
+            keep_from, gone = following.base, gone + 1
+        if gone == len(log.segments) - 1 and _is_droppable(log, now_ms):
+            log.want_roll()  # so that the next round may drop it
         try:
             await self._move_start(log, keep_from)
         except OSError as error:
@@ -282,6 +276,23 @@ def _expired(segment: Segment, retention_ms: int, now_ms: int) -> bool:
     if segment.sealed and segment.size == 0:
         return retention_ms >= 0
     return retention_ms >= 0 and segment.max_timestamp >= 0 and now_ms - segment.max_timestamp > retention_ms
+
+
+def _past_retention(log: Log, now_ms: int) -> Iterator[tuple[Segment, Segment]]:
+    """Segments that go by age or size unless somebody needs them, oldest first, each with the one behind it."""
+    options = log.options
+    excess = log.size_bytes - options.retention_bytes if options.retention_bytes >= 0 else -1
+    for segment, following in zip(log.segments, log.segments[1:], strict=False):
+        too_much = excess - segment.size >= 0
+        if not (too_much or _expired(segment, options.retention_ms, now_ms)) or not segment.sealed:
+            return
+        excess -= segment.size
+        yield segment, following
+
+
+def held_back_bytes(log: Log, floor: int, now_ms: int) -> int:
+    """Of segments that would go by age or size, and stay for who needs an offset as low as `floor`."""
+    return sum(segment.size for segment, following in _past_retention(log, now_ms) if following.base > floor)
 
 
 def _is_droppable(log: Log, now_ms: int) -> bool:

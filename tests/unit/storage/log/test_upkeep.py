@@ -8,7 +8,7 @@ from tests.simulated_log import DIRECTORY, Bench, contents, copy_disk, open_log
 
 from penstock.records.build import build_batch
 from penstock.storage.log.options import LogOptions
-from penstock.storage.log.upkeep import CHECKPOINT_MS
+from penstock.storage.log.upkeep import CHECKPOINT_MS, held_back_bytes
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.virtual_clock import VirtualClock
 
@@ -117,6 +117,26 @@ async def test_what_somebody_needs_does_not_expire_by_time() -> None:
     for _ in range(3):  # the last segment is rolled first
         await bench.tend(later)
     assert log.log_start == log.end_offset == 12
+
+
+@virtual
+async def test_what_is_held_back_is_what_would_go_otherwise() -> None:
+    bench = await written(LogOptions(segment_bytes=1000, retention_ms=HOUR_MS))
+    log, later = bench.log, bench.clock.now_ms() + 2 * HOUR_MS
+    sealed = [segment.size for segment in log.segments[:-1]]
+    assert held_back_bytes(log, 0, bench.clock.now_ms()) == 0, "nothing has expired yet"
+    assert held_back_bytes(log, 0, later) == sum(sealed), "the segment that is written stays anyway"
+    third = log.segments[2]
+    assert third.next_offset - third.base > 1, "the floor must lie inside a segment"
+    assert held_back_bytes(log, third.base, later) == held_back_bytes(log, third.base + 1, later) == sum(sealed[2:])
+    assert held_back_bytes(log, log.end_offset, later) == 0
+    Needs(bench, third.base)
+    await bench.tend(later)
+    assert log.size_bytes == held_back_bytes(log, third.base, later) + log.active.size, "all that can go is gone"
+    log.options = LogOptions(segment_bytes=1000, retention_bytes=log.size_bytes - 1)
+    assert held_back_bytes(log, 0, later) == 0, "by size, only whole segments that are too much"
+    log.options = LogOptions(segment_bytes=1000, retention_bytes=log.size_bytes - third.size)
+    assert held_back_bytes(log, 0, later) == third.size
 
 
 @virtual
