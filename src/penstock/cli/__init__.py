@@ -22,8 +22,10 @@ consent.py     asking before something is lost
 
 serve.py       runs a broker until a signal or a failure ends it
 topic.py       topics; alteration.py is what `topic alter` changes
-produce.py     records in; record_input.py reads them, delivery.py sends them and keeps the account
-consume.py     records out; position.py and record_range.py choose them, record_filter.py sieves, record_text.py prints
+produce.py     records in; record_input.py reads them, delivery.py sends them and keeps the account, shipment.py keeps
+               the pace and tells how it ended
+consume.py     records out; position.py and record_range.py choose them, record_filter.py sieves, record_text.py prints;
+               record_options.py has the flags for what goes in and comes out
 group.py       groups; groups.py asks, group_offsets.py plans, group_table.py prints
 txn.py         transactions; transactions.py asks and ends them
 user.py        users and their passwords

@@ -4,7 +4,6 @@ Partitions are assigned by hand from offsets that were looked up: no group, noth
 server. Records are read, tested and printed a batch at a time.
 """
 
-import os
 import select
 import sys
 import time
@@ -16,20 +15,11 @@ import click
 from penstock.cli.connection import Server, TopicName, server_options
 from penstock.cli.failure import USAGE, CommandError
 from penstock.cli.output import note
-from penstock.cli.position import BytesWord, Kind, Position, PositionWord, now_ms
+from penstock.cli.position import Kind, Position, PositionWord, now_ms
 from penstock.cli.record_filter import Conditions, Matches, compile_filter
+from penstock.cli.record_options import TOKENS_HELP, choose_form, form_options
 from penstock.cli.record_range import Range, find_partitions, find_ranges
-from penstock.cli.record_text import (
-    FIELDS,
-    Render,
-    parse_fields,
-    render_json,
-    render_lines,
-    render_people,
-    render_raw,
-    render_template,
-    render_yaml,
-)
+from penstock.cli.record_text import FIELDS, Render
 from penstock.cli.topics import Partition
 
 if TYPE_CHECKING:
@@ -48,7 +38,7 @@ The command joins no group and commits nothing: reading changes nothing, and cre
 come in order; between partitions there is no order.
 """
 
-_EPILOG = """\
+_EPILOG = f"""\
 \b
 Examples:
   penstock consume orders
@@ -68,10 +58,7 @@ Places for --from and --until:
 --until stops before the place it names.
 
 \b
-Tokens for --format, as kcat has them: %t topic, %p partition, %o offset, %k key,
-%s value, %h headers, %T timestamp in ms, %K and %S length of key and value (-1:
-null), %% itself; \\n, \\t, \\0 and \\xNN are escapes.
-
+{TOKENS_HELP}
 \b
 Conditions for --where, on values that are JSON: FIELD=VALUE, or !=, >, <, >=,
 <=, ~ (a regular expression). FIELD may be a path: user.name, items.0.id. VALUE
@@ -104,27 +91,7 @@ records that pass.
     metavar="N",
     help="Only this partition; may be repeated.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json", "yaml", "raw"]),
-    default="text",
-    show_default=True,
-    help="text; one JSON object a line; YAML documents; bare values.",
-)
-@click.option("--format", "template", metavar="TEXT", help="Your own form; see below.")
-@click.option(
-    "--show", "shown", metavar="FIELD,...", multiple=True, help=f"Before the value: {', '.join(FIELDS)}, all, none."
-)
-@click.option(
-    "-D",
-    "--delimiter",
-    type=BytesWord(),
-    default="\\n",
-    show_default=True,
-    metavar="TEXT",
-    help="What follows a value.",
-)
+@form_options()
 @click.option("-k", "--key", metavar="GLOB", help="Keys like user-*.")
 @click.option("--key-regex", metavar="REGEX", help="Keys in which this is found.")
 @click.option("--value-contains", "contains", metavar="TEXT", help="Values that contain this.")
@@ -151,7 +118,7 @@ def command(
 ) -> None:
     if follow and until is not None and until.kind in (Kind.START, Kind.END, Kind.LAST):
         raise CommandError("--follow goes on behind the end; --until may name an offset or a time", code=USAGE)
-    render = _choose_form(options, several=len(set(topics)) > 1)
+    render = choose_form(options, people=FIELDS if len(set(topics)) > 1 else FIELDS[1:])
     matches = _read_filter(options)
     admin = server.admin()
     chosen = find_partitions(server, admin, topics, partitions)
@@ -176,29 +143,6 @@ def _properties(absence: "_Absence", *, committed: bool) -> dict[str, object]:
         "isolation.level": "read_committed" if committed else "read_uncommitted",
         "error_cb": absence.hear,
     }
-
-
-def _choose_form(options: Mapping[str, Any], *, several: bool) -> Render:
-    terminal = sys.stdout.isatty()
-    template, output, shown = options["template"], options["output"], options["shown"]
-    try:
-        fields = parse_fields(shown) if shown else None
-        if (template is not None or fields is not None) and output != "text":
-            raise ValueError(f"--{'show' if template is None else 'format'} is for -o text")
-        if template is not None:
-            return render_template(template, terminal=terminal)
-    except ValueError as error:
-        raise CommandError(str(error), code=USAGE) from None
-    if output == "json":
-        return render_json(terminal=terminal)
-    if output == "yaml":
-        return render_yaml(terminal=terminal)
-    if output == "raw":
-        return render_raw(options["delimiter"])
-    if terminal:
-        usual = FIELDS if several else FIELDS[1:]
-        return render_people(usual if fields is None else fields, colour="NO_COLOR" not in os.environ)
-    return render_lines(fields or (), options["delimiter"])
 
 
 def _read_filter(options: Mapping[str, Any]) -> Matches | None:

@@ -17,8 +17,6 @@ from penstock.cli.failure import CommandError
 
 _READ_BYTES = 64 * 1024
 _TEXT_SHOWN = 60
-# What `penstock consume -o json` prints beyond a record's content; read past, so that its output is good input.
-_PASSED = frozenset({"offset", "time"})
 _FIELDS = frozenset({"key", "key_base64", "value", "value_base64", "headers", "partition", "timestamp", "topic"})
 _MISSING = object()
 
@@ -73,6 +71,8 @@ class Form:
     headers: Sequence[tuple[str, bytes | None]] = ()
     partition: int | None = None
     timestamp_ms: int | None = None
+    passed: frozenset[str] = frozenset({"offset", "time"})
+    """What JSON may have beside a record's content; read past, so that what `consume` prints is good input."""
     limit: int = 6_000_000
     """Bytes of one record's text at most: without an end in sight, an input must not fill the memory."""
 
@@ -85,6 +85,15 @@ def read_chunks(names: Sequence[str], form: Form) -> Iterator[Chunk]:
                 yield _read_whole(source, read, form)
             else:
                 yield from _read_pieces(source, read, form)
+
+
+def read_words(words: Sequence[str], form: Form) -> Iterator[Chunk]:
+    """The same of words of the command line, each a record. Raises `CommandError`."""
+    parse = _parse_json if form.json else _parse_line
+    for number, word in enumerate(words, 1):
+        piece = word.encode(errors="surrogateescape")
+        record = parse(piece, "message", number, form)
+        yield Chunk([] if record is None else [record], len(piece))
 
 
 def known_size(names: Sequence[str]) -> int | None:
@@ -179,16 +188,16 @@ def _parse_json(piece: bytes, source: str, line: int, form: Form) -> Record | No
 
     try:
         read = orjson.loads(piece)
-        record = _read_object(read, piece, source, line)
+        record = _read_object(read, piece, source, line, form.passed)
     except ValueError as error:  # orjson's own is one
         raise CommandError(f"{source}:{line}: {error}, in {_show(piece)}; nothing from here on was sent") from None
     return _apply(record if form.route else record._replace(topic=None), form)
 
 
-def _read_object(read: Any, piece: bytes, source: str, line: int) -> Record:
+def _read_object(read: Any, piece: bytes, source: str, line: int, passed: frozenset[str]) -> Record:
     if not isinstance(read, dict):
         raise ValueError("expected a JSON object with value, key, headers, partition or timestamp")
-    if unknown := read.keys() - _FIELDS - _PASSED:
+    if unknown := read.keys() - _FIELDS - passed:
         raise ValueError(f"unknown field {min(unknown)!r}; known are {', '.join(sorted(_FIELDS))}")
     if not all(content is None or isinstance(content, str) for content in _contents(read)):
         read = _read_exactly(piece)
