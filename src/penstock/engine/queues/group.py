@@ -114,7 +114,7 @@ class Group:
         """Take in an entry that was read. What was saved says nothing new of a group known from its beginning."""
         if isinstance(value, entries.Opened) and value.is_saved and self.is_new:
             self._is_restoring = True
-        if self._is_restoring or not _is_saved(value):
+        if self._is_restoring or not (_is_saved(value) or isinstance(value, entries.Opened)):
             self.apply(value)
         self.is_new = False
 

@@ -143,6 +143,24 @@ async def letters(broker: Broker, wait_s: float = 5) -> list[Message]:
 
 
 @virtual
+async def test_what_is_settled_after_a_crash_is_let_go_of() -> None:
+    machine = Machine()
+    broker = machine.broker()
+    await broker.start()
+    reader = await begun(broker)
+    await send(reader, b"a", b"b", b"c")
+    a, b, c = await reader.receive()
+    await reader.settle(ACK, b)
+    machine.disk.cut_power()
+    machine.disk = machine.disk.after_power_cut()
+    async with running(machine.broker()) as again:
+        reader = Reader(again)
+        await reader.settle(ACK, a, c)
+        figures = await again.engine.queues.figures(reader.partition, "q")
+        assert (figures.start, figures.next, figures.settled_beyond) == (3, 3, 0)
+
+
+@virtual
 async def test_retention_spares_what_is_not_settled() -> None:
     machine = Machine()
     async with running(machine.broker()) as broker:
