@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.access import Kind, Operation
 from penstock.engine.partition import Partition
+from penstock.engine.queues.holdings import Holding, find_holding
 from penstock.engine.queues.machine import By, Change, Figures, Leased, Want, Whereabouts
 from penstock.engine.queues.names import QueueName
+from penstock.engine.queues.queues import KIND
 from penstock.engine.queues.receiving import Delivery
 from penstock.engine.queues.settings import QueueRules
 from penstock.engine.queues.window import Run
@@ -43,14 +45,15 @@ class ActingQueues:
         topic: Topic,
         group: str,
         alter: Callable[[Mapping[str, str] | None], Mapping[str, str] | None],
+        operation: Operation = Operation.ALTER_CONFIGS,
     ) -> None:
         """Make, change or end a queue.
 
         Args:
             alter: makes the settings that are given for it of those that were; None for no queue.
+            operation: the right that it takes, to the group and the topic.
         """
-        self._rights.check(Operation.ALTER_CONFIGS, Kind.GROUP, group)
-        self._rights.check(Operation.ALTER_CONFIGS, Kind.TOPIC, topic.name)
+        self._check(operation, topic.name, group)
 
         def altered(queues: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
             settings = alter(queues.get(group))
@@ -58,6 +61,10 @@ class ActingQueues:
             return others if settings is None else {**others, group: settings}
 
         await self._engine.alter_queues(topic, altered)
+
+    def may_be(self, topic: Topic, group: str) -> bool:
+        """Whether a group can have a queue of a topic at all: it was made as one, or there are ledgers that know."""
+        return group in topic.queues or KIND in topic.attached
 
     async def open(self, partition: Partition, group: str, start: int | None = None) -> None:
         self._check(Operation.READ, partition.topic, group)
@@ -110,6 +117,12 @@ class ActingQueues:
     async def figures(self, partition: Partition, group: str) -> Figures:
         self._check(Operation.DESCRIBE, partition.topic, group)
         return await self._engine.queues.figures(partition, group)
+
+    async def holding(self, partition: Partition, group: str) -> Holding:
+        """How old its oldest message is, and what is kept for its sake."""
+        figures = await self.figures(partition, group)
+        durable = self._engine.queues.rules(partition.topic, group).durable
+        return await find_holding(partition, figures.start, self._engine.clock.now_ms(), durable=durable)
 
     async def whereabouts(self, partition: Partition, group: str, offset: int) -> Whereabouts:
         self._check(Operation.DESCRIBE, partition.topic, group)

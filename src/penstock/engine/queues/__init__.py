@@ -3,12 +3,15 @@
 Owns: what consumers of a group have leased and settled, as a pure state machine for each partition, in a log attached
 to it; and the verbs that ask it. Never imports a protocol.
 
-queues.py    the verbs, on the broker that leads
+queues.py    the verbs, on the broker that leads; receiving.py  messages one by one, leased
 machine.py   the groups of one partition: what may be leased, by whom, until when, and what follows
-window.py    the offsets of one group in one partition
-entries.py   what the machine keeps in its log, and the bytes of it
+group.py     one of them; window.py  its offsets; leases.py  its leases
+entries.py   what the machine keeps in its log, and the bytes of it; saving.py  when all of it is kept once more
+receipts.py  what a consumer gives back for a message
 burials.py   how a message becomes a dead letter: there once, and never in both places
+capacity.py  how much a queue may hold; holdings.py  what it holds back on the disk
 names.py     queue names, and the topics of their dead letters
-settings.py  what a queue goes by, as text and as values; backoff.py  how long a returned message waits
+settings.py  what a queue goes by, as text and as values; rulebook.py  what is in force for which queue
+backoff.py   how long a returned message waits
 headers.py   what a message says of itself, and what the broker says of a dead letter
 """

@@ -90,7 +90,7 @@ class Queues:
 
     async def purge(self, partition: Partition, group: str, before: int | None = None) -> int:
         """Settle all messages below an offset, or all there are; returns how many were not settled."""
-        shard = await self._shard(partition)
+        shard = await self._opened(partition, group)
         end = partition.high_watermark if before is None else min(before, partition.high_watermark)
         count: int = await shard.ask(lambda machine, now, to: machine.purge(now, to, group, end))
         return count
@@ -115,11 +115,8 @@ class Queues:
         Args:
             committed: nothing of a transaction that is open or was aborted.
         """
-        shard = await self._shard(partition)
+        shard = await self._opened(partition, want.group)
         machine = await shard.machine()
-        if machine.get(want.group) is None and self.rulebook.is_known(partition.topic, want.group):
-            await self.open(partition, want.group)
-            machine = await shard.machine()
         if (group := machine.get(want.group)) is not None and group.window.start < partition.log_start:
             shard.step(lambda machine, now: machine.trim(partition.log_start))
         given = Leased(0, 0, ())
@@ -169,11 +166,11 @@ class Queues:
 
     async def figures(self, partition: Partition, group: str) -> Figures:
         """How a group stands in a partition."""
-        machine = await (await self._shard(partition)).machine()
+        machine = await (await self._opened(partition, group)).machine()
         return machine.figures(group, partition.stable_offset)
 
     async def whereabouts(self, partition: Partition, group: str, offset: int) -> Whereabouts:
-        machine = await (await self._shard(partition)).machine()
+        machine = await (await self._opened(partition, group)).machine()
         return machine.whereabouts(group, offset)
 
     async def groups(self, partition: Partition) -> list[str]:
@@ -206,6 +203,13 @@ class Queues:
                 raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {partition.topic!r} is unknown")
             await self.attach(topic)
         return self.shards.of(partition)
+
+    async def _opened(self, partition: Partition, group: str) -> Shard[LedgerMachine]:
+        """The ledger; a queue of which it knows nothing yet, as nobody has come for it, is there."""
+        shard = await self._shard(partition)
+        if (await shard.machine()).get(group) is None and self.rulebook.is_known(partition.topic, group):
+            await self.open(partition, group)
+        return shard
 
     def _ledger(self, partition: Partition) -> Partition:
         return self.shards.of(partition).partition

@@ -71,6 +71,22 @@ async def test_what_is_acknowledged_is_not_delivered_again() -> None:
 
 
 @virtual
+async def test_a_queue_is_there_before_anybody_comes_for_it() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        reader = await begun(broker)
+        await send(reader, b"a", b"b", b"c")
+        queues = broker.engine.queues
+        assert (await queues.figures(reader.partition, "q")).ready == 3
+        assert (await queues.whereabouts(reader.partition, "q", 1)).deliveries == 0
+        await queues.delete(reader.partition, "q")
+        assert await queues.purge(reader.partition, "q", 2) == 2
+        with pytest.raises(PenstockError) as refused:
+            await queues.figures(reader.partition, "others")
+        assert refused.value.code is Code.UNKNOWN_QUEUE
+
+
+@virtual
 async def test_a_lease_ends_and_what_was_leased_comes_again() -> None:
     machine = Machine()
     async with running(machine.broker()) as broker:
