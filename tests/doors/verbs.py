@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from penstock.engine.queues.receipts import make_receipt
 from penstock.protocols.kafka_wire.messages import decode, encode, schema_of
 from penstock.protocols.kafka_wire.penstock_verb import API
 from tests.doors.kafka import Client
@@ -18,6 +19,8 @@ RULE = {
     "name": "t",
     "effect": "allow",
 }
+QUEUE = {"queue": "jobs"}
+PARTITION = {**QUEUE, "partition": 0}
 CASES: dict[str, dict[str, Any]] = {
     "user.list": {},
     "user.create": {"user": "eve", "roles": ["admin"]},
@@ -36,8 +39,21 @@ CASES: dict[str, dict[str, Any]] = {
     "security.forget": {},
     "security.sealing": {},
     "security.reseal": {"by": "x"},
+    "queue.create": {**QUEUE, "settings": {"visibility": "5m"}, "partitions": 2},
+    "queue.list": {},
+    "queue.describe": QUEUE,
+    "queue.alter": {**QUEUE, "settings": {"ttl": "1d"}, "unset": ["visibility"]},
+    "queue.delete": QUEUE,
+    "queue.forget": PARTITION,
+    "queue.lease": {**PARTITION, "most": 2, "visibility_ms": 5000, "consumer": "c"},
+    "queue.settle": {**QUEUE, "receipts": [{"receipt": make_receipt(0, 0, 1), "verdict": "ack"}]},
+    "queue.extend": {**QUEUE, "receipts": [make_receipt(0, 0, 1)]},
+    "queue.purge": PARTITION,
+    "queue.browse": {**PARTITION, "states": ["ready"]},
+    "queue.where": {**PARTITION, "id": "4711"},
+    "queue.redrive": {**PARTITION, "origin": "jobs", "most": 10},
 }
-"""By verb. Users alice and role made are there; the key is not, nor is what seals called x."""
+"""By verb. Users alice and role made are there; the key is not, nor is what seals called x, nor the queue at first."""
 
 
 class Told(NamedTuple):

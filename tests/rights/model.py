@@ -91,6 +91,12 @@ ROLES: Final[Mapping[str, Sequence[str]]] = {
 """What each role is, in rules; with a prefix it is about what begins with that, and nothing of the cluster."""
 SEES_BOOKS: Final = Need("DESCRIBE", "topic", "books")
 CHANGES_RULES: Final = Need("ALTER", "cluster")
+
+
+def _both(operation: str) -> Sequence[Need]:
+    return Need(operation, "group", "readers"), Need(operation, "topic", "books")
+
+
 COMMANDS: Final[Mapping[str, Sequence[Need]]] = {
     "topic describe books": [SEES_BOOKS, Need("DESCRIBE_CONFIGS", "topic", "books")],
     "topic alter books --set retention.ms=-1": [SEES_BOOKS, Need("ALTER_CONFIGS", "topic", "books")],
@@ -119,3 +125,14 @@ VERBS: Final[Mapping[str, Need]] = {
     **dict.fromkeys(("security.forget", "security.reseal"), CHANGES_RULES),
 }
 """What Penstock's own request takes, by the name of its verb."""
+
+
+QUEUE_VERBS: Final[Mapping[str, Sequence[Need]]] = {
+    "queue.list": (),
+    **dict.fromkeys(("queue.describe", "queue.where"), _both("DESCRIBE")),
+    **dict.fromkeys(("queue.create", "queue.alter"), _both("ALTER_CONFIGS")),
+    **dict.fromkeys(("queue.lease", "queue.settle", "queue.extend", "queue.browse", "queue.redrive"), _both("READ")),
+    "queue.purge": (Need("DELETE", "group", "readers"), Need("READ", "topic", "books")),
+    **dict.fromkeys(("queue.delete", "queue.forget"), _both("DELETE")),
+}
+"""The same of those about queues, here the queue of topic books and group readers."""

@@ -54,6 +54,8 @@ class ActingQueues:
             operation: the right that it takes, to the group and the topic.
         """
         self._check(operation, topic.name, group)
+        if operation is not Operation.DELETE:
+            await self._engine.queues.attach(topic)  # an earlier release would drop the queues of a topic without it
 
         def altered(queues: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
             settings = alter(queues.get(group))

@@ -1,7 +1,8 @@
 """PenstockVerb 0: what operators ask of Penstock alone, by the name of a verb (see `verbs`); no API of Kafka's.
 
 ApiVersions does not tell of it, so no client takes it for one of its own. Every verb is served by any broker: changes
-go to the metadata store, and what only one broker knows is told of that one.
+go to the metadata store, and what only one broker knows is told of that one. But for a queue's messages: they are the
+business of who leads their partition.
 """
 
 import orjson

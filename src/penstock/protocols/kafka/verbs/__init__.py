@@ -10,5 +10,7 @@ table.py     all verbs
 users.py     users
 roles.py     roles, and who has them
 api_keys.py  API keys
+queues.py    queues: what there are, what they go by, what is in them
+queue_messages.py  their messages: leased, settled, looked at
 policy.py    what is in force: which rule decides, what `closed` would refuse, what secrets are sealed by
 """

@@ -36,10 +36,7 @@ class Document:
             raise refused(f"the document is no JSON: {error}") from None
         if not isinstance(fields, dict):
             raise refused(f"the document is no JSON object but {_shown(fields)}")
-        for name in fields:
-            if name not in known:
-                there = ", ".join(sorted(known)) or "none"
-                raise refused(f"field {name[:50]!r} is not known to this broker, which knows {there}")
+        _check_known(fields, known)
         return cls(fields)
 
     def text(self, name: str, otherwise: str | None = None) -> str:
@@ -51,7 +48,16 @@ class Document:
         found: bool = self._get(name, bool, "true or false", False)
         return found
 
-    def number(self, name: str, lowest: int, highest: int, otherwise: int) -> int:
+    def has(self, name: str) -> bool:
+        """Whether the field is there, and is not null."""
+        return self._fields.get(name) is not None
+
+    def maybe(self, name: str, lowest: int, highest: int) -> int | None:
+        """A number that need not be there."""
+        return self.number(name, lowest, highest) if self.has(name) else None
+
+    def number(self, name: str, lowest: int, highest: int, otherwise: int | None = None) -> int:
+        """Without a value for its absence it has to be there."""
         found: int = self._get(name, int, "a whole number", otherwise)
         if isinstance(found, bool) or not lowest <= found <= highest:
             raise refused(f"{name}: {found} is not a whole number from {lowest} to {highest}")
@@ -66,6 +72,27 @@ class Document:
             if not isinstance(each, str) or len(each) > _MAX_TEXT_CHARS:
                 raise refused(f"{name}: a list of texts of at most {_MAX_TEXT_CHARS} characters, and {_shown(each)}")
         return found
+
+    def numbers(self, name: str, most: int, highest: int) -> list[int]:
+        found: list[int] = self._get(name, list, "a list", [], most)
+        for each in found:
+            if not isinstance(each, int) or isinstance(each, bool) or not 0 <= each <= highest:
+                raise refused(f"{name}: a list of whole numbers from 0 to {highest}, and {_shown(each)}")
+        return found
+
+    def pairs(self, name: str) -> dict[str, str]:
+        """Texts by name; none if the field is not there."""
+        found: dict[str, str] = self._get(name, dict, "an object", {})
+        for key, value in found.items():
+            if not isinstance(value, str) or len(value) > _MAX_TEXT_CHARS:
+                raise refused(
+                    f"{name}: {key[:50]} is {_shown(value)}, and no text of at most {_MAX_TEXT_CHARS} characters"
+                )
+        return found
+
+    def rows(self, name: str, known: frozenset[str], most: int) -> list["Document"]:
+        """A list of objects with these fields."""
+        return [_row(name, each, known) for each in self._get(name, list, "a list", None, most)]
 
     def rules(self, name: str) -> list[Rule] | None:
         """As `rule_fields` writes them; None if the field is not there."""
@@ -84,6 +111,20 @@ class Document:
         if most is not None and isinstance(found, str | list) and len(found) > most:
             raise refused(f"{name} has a length of {len(found)}; allowed: {most}")
         return found
+
+
+def _row(name: str, fields: object, known: frozenset[str]) -> Document:
+    if not isinstance(fields, dict):
+        raise refused(f"{name}: a list of objects, and {_shown(fields)}")
+    _check_known(fields, known)
+    return Document(fields)
+
+
+def _check_known(fields: Mapping[str, Any], known: frozenset[str]) -> None:
+    for name in fields:
+        if name not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise refused(f"field {name[:50]!r} is not known to this broker, which knows {there}")
 
 
 def read_rule(fields: object) -> Rule:

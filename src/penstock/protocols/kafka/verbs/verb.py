@@ -1,6 +1,6 @@
 """What a verb is: its name, the right it takes, and the function that does it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.engine.access import THE_CLUSTER, Operation, Resource
@@ -33,8 +33,8 @@ class Asked(NamedTuple):
         return self.guard.loader.directory or Directory()
 
 
-def _the_cluster(document: Document) -> Resource:
-    return THE_CLUSTER
+def _the_cluster(document: Document) -> Sequence[Resource]:
+    return (THE_CLUSTER,)
 
 
 class Verb(NamedTuple):
@@ -42,7 +42,7 @@ class Verb(NamedTuple):
 
     act: called with who may; raises PenstockError. What it gives becomes JSON.
     fields: those that the document may have.
-    about: what the right is taken to.
+    about: what the right is taken to; nothing if the verb tells each only what it may see.
     changes_rules: whether it changes users, roles, rules or keys. Then the rules decide in every mode, and no API key
         is enough (`Guard.check_change`).
     """
@@ -51,15 +51,15 @@ class Verb(NamedTuple):
     operation: Operation
     act: Callable[[Asked], Awaitable[Answer]]
     fields: frozenset[str] = frozenset()
-    about: Callable[[Document], Resource] = _the_cluster
+    about: Callable[[Document], Sequence[Resource]] = _the_cluster
     changes_rules: bool = False
 
     def check(self, asked: Asked) -> None:
         """Raises `NotAuthorised`, PenstockError."""
-        resource = self.about(asked.document)
-        asked.caller.acting.rights.check(self.operation, *resource)
-        if self.changes_rules:
-            asked.guard.check_change(asked.caller.acting.subject, self.operation, resource)
+        for resource in self.about(asked.document):
+            asked.caller.acting.rights.check(self.operation, *resource)
+            if self.changes_rules:
+                asked.guard.check_change(asked.caller.acting.subject, self.operation, resource)
 
 
 def reading(name: str, act: Callable[[Asked], Awaitable[Answer]], *fields: str) -> Verb:
