@@ -2,10 +2,10 @@
 
 Owns: the words a person types and what is printed back. One file per command, imported only when that command is
 called. Commands talk to a broker over the network, through librdkafka or, where that has no API, `wire.py`, like any
-other Kafka program. Only seven look into other rooms: `serve` starts `server`, `config` reads its settings, `log` uses
+other Kafka program. Only eight look into other rooms: `serve` starts `server`, `config` reads its settings, `log` uses
 what storage and metadata have `offline`, `cluster` lets `cluster.plans` decide what should go where, `tls` judges
 files by what `net` takes and names whom they are of as `security` does, `acl` reads rules as `security.rules` does,
-`user` salts passwords as `security.scram` does.
+`user` salts passwords as `security.scram` does, `queue` reads names, receipts and headers as `engine.queues` does.
 
 main.py        finds the command, prints the help, turns errors into exit codes
 late_group.py  commands of a group that are imported when they are called
@@ -26,6 +26,9 @@ produce.py     records in; record_input.py reads them, delivery.py sends them an
                the pace and tells how it ended
 consume.py     records out; position.py and record_range.py choose them, record_filter.py sieves, record_text.py prints;
                record_options.py has the flags for what goes in and comes out
+queue.py       queues. Commands: queue_settings.py, queue_view.py, queue_send.py, queue_receive.py, queue_receipts.py,
+               queue_removal.py, queue_redrive.py. queue_leaders.py asks who leads, queue_settlement.py what becomes of
+               receipts, queue_messages.py is what is printed of messages
 group.py       groups; groups.py asks, group_offsets.py plans, group_table.py prints
 txn.py         transactions; transactions.py asks and ends them
 user.py        users and their passwords

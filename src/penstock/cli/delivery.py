@@ -182,6 +182,10 @@ class Sender:
         elif name == "_MSG_TIMED_OUT":
             reason = "the server did not confirm it in time (-X message.timeout.ms=N waits longer)"
             self.account.unreachable = True
+        elif name == "POLICY_VIOLATION":
+            reason = (
+                "the server has no room for it: a queue of the topic is full ('penstock queue describe'), or a limit"
+            )
         elif name == "_FATAL":
             self._is_fatal = self._is_fatal or self.account.failure is None
             reason = "the producer has ended"

@@ -23,6 +23,7 @@ COMMANDS = {
     "topic": "create, list, describe, alter and delete topics",
     "produce": "write records from standard input or files",
     "consume": "read records, once or as they come",
+    "queue": "make queues, send, receive and settle messages",
     "group": "list and describe groups, show their lag, reset their offsets",
     "txn": "list, describe and abort transactions",
     "user": "create, list and delete users, set their passwords",

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from penstock.cli import wire
 from penstock.cli.connection import Server
@@ -18,6 +18,18 @@ Fields = dict[str, Any]
 
 class NotPenstock(CommandError):
     """The server hangs up at this request, as any but a Penstock does."""
+
+
+class Led(NamedTuple):
+    """Who leads a topic.
+
+    Attributes:
+        partitions: all of them.
+        leaders: where to ask about those that have a leader now; None: where the server was named.
+    """
+
+    partitions: list[int]
+    leaders: dict[int, wire.Address | None]
 
 
 class Verbs:
@@ -91,6 +103,22 @@ class Verbs:
         if not told:
             raise CommandError(f"{what}: no broker answers", code=UNREACHABLE)
         return told, silent
+
+    def leaders(self, topic: str) -> Led:
+        """Raises `CommandError`."""
+        answer = self._cluster.ask(None, "metadata", topics=[{"name": topic}], allow_auto_topic_creation=False)
+        (found,) = answer.topics
+        wire.check(found.error_code, f"topic {topic!r}")
+        brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        is_alone = len(brokers) == 1
+        return Led(
+            sorted(each.partition_index for each in found.partitions),
+            {
+                each.partition_index: None if is_alone else brokers[each.leader_id]
+                for each in found.partitions
+                if each.leader_id in brokers
+            },
+        )
 
     def _hangs_up(self, at: wire.Address | None) -> bool:
         """Whether it answers other questions, and not even that it does not know a verb."""

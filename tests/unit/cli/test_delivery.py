@@ -117,6 +117,12 @@ def test_a_refused_record_is_named() -> None:
     assert (sending.account.delivered, sending.account.failed) == (2, 1)
 
 
+def test_a_full_queue_is_told_of() -> None:
+    sending = sender(SlowProducer(refuse={b"x": KafkaError.POLICY_VIOLATION}))
+    with pytest.raises(CommandError, match=r"a queue of the topic is full \('penstock queue describe'\)"):
+        sending.send([Record("f", 1, b"x")])
+
+
 def test_offsets_of_each_partition() -> None:
     sending = sender(SlowProducer())
     sending.send([Record("f", line, b"v", partition=line % 2) for line in range(6)])
