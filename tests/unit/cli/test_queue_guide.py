@@ -1,0 +1,44 @@
+"""docs/queues.md: everything it shows can be typed, one line after the other."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from penstock.testing import embedded_broker
+
+GUIDE = Path(__file__).parents[3] / "docs" / "queues.md"
+DEADLINE_S = 120
+_BLOCK = re.compile(r"^```sh runnable\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_everything_runs(tmp_path: Path) -> None:
+    place = tmp_path / "reader"
+    command = place / "bin" / "penstock"
+    command.parent.mkdir(parents=True)
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m penstock.cli.main "$@"\n')
+    command.chmod(0o755)
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
+    lines = [line for block in _BLOCK.findall(GUIDE.read_text()) for line in block.splitlines()]
+    assert len(lines) > 15
+    with embedded_broker(tmp_path / "data", partitions=1) as broker:
+        env = {
+            **clean,
+            "HOME": str(place),
+            "PATH": f"{command.parent}{os.pathsep}{clean['PATH']}",
+            "PENSTOCK_SERVER": broker.bootstrap,
+        }
+        for line in lines:
+            done = subprocess.run(
+                ["bash", "-o", "pipefail", "-c", line],
+                cwd=place,
+                env=env,
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE_S,
+                check=False,
+            )
+            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+            assert "Traceback" not in done.stderr
