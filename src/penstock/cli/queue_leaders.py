@@ -162,6 +162,11 @@ def is_unknown(error: Refused) -> bool:
     return error.name in _UNKNOWN
 
 
+def not_there(queue: str) -> Refused:
+    """As a server says it that knows."""
+    return Refused(f"there is no queue {queue!r}", "GROUP_ID_NOT_FOUND")
+
+
 def explain(verbs: Verbs, queue: str, error: Refused) -> CommandError:
     """The error itself, or for a queue that is not there one with the name that may have been meant."""
     if not is_unknown(error):

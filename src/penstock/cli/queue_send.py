@@ -14,6 +14,7 @@ from penstock.cli.failure import USAGE, CommandError
 from penstock.cli.output import note, output_option
 from penstock.cli.queue_leaders import explain, is_unknown, queue_argument, topic_of
 from penstock.cli.queue_messages import EXTRA_FIELDS
+from penstock.cli.queue_view import describe_queue
 from penstock.cli.record_input import Chunk, Form, known_size, read_chunks, read_words
 from penstock.cli.record_options import input_options, read_form
 from penstock.cli.shipment import Patience, ask_topic, delivery_timeout_ms, limit, send, show_records
@@ -173,12 +174,15 @@ def _check_queue(server: Server, queue: str) -> None:
     """Whether it is there, as far as we may know. Raises `CommandError`."""
     with Verbs(server) as verbs:
         try:
-            verbs.ask(f"nothing can be sent to queue {queue!r}", "queue.describe", queue=queue)
+            told = verbs.ask(f"nothing can be sent to queue {queue!r}", "queue.describe", queue=queue)
         except Refused as error:
             if is_unknown(error):
                 raise explain(verbs, queue, error) from None
             if not error.name.endswith("_AUTHORIZATION_FAILED"):
                 raise
+            return
+    if told["made_by"] == "share":  # who leads a partition knows whether there is such a group
+        describe_queue(server, queue)
 
 
 COMMANDS: Final = (send_messages,)

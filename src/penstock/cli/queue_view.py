@@ -18,6 +18,7 @@ from penstock.cli.queue_leaders import (
     Leaders,
     is_passing,
     leaders_of,
+    not_there,
     queue_argument,
     queues_argument,
 )
@@ -96,20 +97,25 @@ def describe(queues: tuple[str, ...], interval_s: float | None, output: str, ser
 
 
 def describe_queue(server: Server, queue: str) -> Fields:
-    """What all leaders say of it; a partition whose leader is silent has no figures. Raises `CommandError`."""
+    """What all leaders say of it. Raises `CommandError`.
+
+    A partition has no figures if its leader is silent, or if a group has not come to it yet.
+    """
     with leaders_of(server, queue) as leaders:
         told = _ask_leaders(leaders)
         # Settings are the same on every broker, and any can tell them if nothing is led.
         head = told[0] if told else leaders.ask_at(None, _cannot(queue), "queue.describe")
         led = {row["partition"]: row for each in told for row in each["partitions"]}
         rows = [led.get(number) or {"partition": number} for number in leaders.partitions]
+        if head["made_by"] == "share" and led and not any("ready" in row for row in rows):
+            raise not_there(queue)
     totals = {name: sum(row.get(name) or 0 for row in rows) for name in _SUMS}
     oldest = [row["oldest_ms"] for row in rows if row.get("oldest_ms") is not None]
     return {
         **{name: head[name] for name in ("queue", "topic", "group", "made_by", "dead_letter_topic")},
         **totals,
         "oldest_ms": max(oldest, default=None),
-        "silent": [row["partition"] for row in rows if "ready" not in row],
+        "silent": [row["partition"] for row in rows if "leader" not in row],
         "partitions": rows,
         "settings": head["settings"],
     }
@@ -118,15 +124,25 @@ def describe_queue(server: Server, queue: str) -> Fields:
 def _count_dead(server: Server, admin: "AdminClient", queue: Fields) -> Fields:
     """With the number of its dead letters, which others may share the topic of; None if nobody tells us."""
     topic = queue["dead_letter_topic"]
-    if topic is None:
-        return {**queue, "dead": None}
     try:
-        found = topics.describe_topics(server, admin, [topic], missing_ok=True)
-        partitions = topics.partitions_of(found)
-        dead = topics.count_records(partitions, topics.fetch_spans(server, admin, partitions))
+        return {**queue, "dead": None if topic is None else _count_letters(server, admin, topic)}
     except CommandError:
-        dead = None
-    return {**queue, "dead": dead}
+        return {**queue, "dead": None}
+
+
+def _count_letters(server: Server, admin: "AdminClient", topic: str) -> int | None:
+    """What is not settled of them; where nobody has settled any, all there are."""
+    partitions = topics.partitions_of(topics.describe_topics(server, admin, [topic], missing_ok=True))
+    if not partitions:
+        return 0
+    try:
+        rows = describe_queue(server, topic)["partitions"]
+    except CommandError:
+        rows = []
+    known = {(topic, row["partition"]): sum(row[name] for name in COUNTS) for row in rows if "ready" in row}
+    others = [at for at in partitions if at not in known]
+    count = topics.count_records(others, topics.fetch_spans(server, admin, others))
+    return None if count is None else sum(known.values()) + count
 
 
 def _cannot(queue: str) -> str:

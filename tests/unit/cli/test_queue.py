@@ -104,7 +104,8 @@ class TestQueues:
         assert queue("delete", "--yes") == f"deleted queue {topic}\n"
         assert f"no queue '{topic}'" in queue("delete", "--yes", code=1)
         assert queue("delete", "--yes", "--if-exists") == f"no queue {topic}\n"
-        assert "no queue" in queue("receive", code=1)
+        for command in (["receive"], ["describe"], ["send", "x"]):
+            assert "no queue" in queue(*command, code=1)
         assert run("consume", topic).out == "x\n", "the topic stays"
         assert queue("create") == f"created queue {topic}: topic {topic}, which is there, 2 partitions\n"
         assert queue("receive", "--ack") == "x\n", "and another queue begins with it"
@@ -266,6 +267,7 @@ class TestLooking:
         assert {(each["deliveries"], each["attempts"]) for each in again} == {(1, 0)}, "they begin anew"
         assert not [header for each in again for header in each["headers"]], "and say nothing of their death"
         assert queue("redrive", "--all", "--yes").startswith("0 dead letters")
+        assert described(queue)["dead"] == 0, "what was brought back is no dead letter any more"
 
     def test_watched(self, queue: Queue, run: Run, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def pause(seconds: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.cli import queue_receive, queue_redrive, queue_removal, queue_view
-from penstock.cli.connection import Server
+from penstock.cli.connection import Refused, Server
 from penstock.cli.failure import UNREACHABLE, CommandError
 from penstock.cli.main import main
 from penstock.cli.queue_leaders import Leaders, unknown_queues
@@ -294,7 +294,8 @@ class TestDescribing:
         def answer(at: Any, fields: Mapping[str, Any]) -> Any:
             if at == "b":
                 raise CommandError("b is away", code=UNREACHABLE)
-            row = {"partition": 0, "ready": 3, "leased": 1, "delayed": 0, "dying": 0, "held_bytes": 5, "oldest_ms": 7}
+            counts = {"ready": 3, "leased": 1, "delayed": 0, "dying": 0, "held_bytes": 5, "oldest_ms": 7}
+            row = {"partition": 0, "leader": 1, **counts}
             head = {"queue": "jobs", "topic": "jobs", "group": "jobs", "made_by": "queue", "dead_letter_topic": None}
             return {**head, "settings": [], "partitions": [row]}
 
@@ -303,6 +304,23 @@ class TestDescribing:
         found = queue_view.describe_queue(leaders.server, "jobs")
         assert (found["ready"], found["oldest_ms"], found["silent"]) == (3, 7, [1])
         assert queue_view.sum_unsettled([found]) == 4
+
+    @pytest.mark.parametrize("knows", [True, False])
+    def test_a_group_is_there_if_any_leader_knows_it(self, monkeypatch: pytest.MonkeyPatch, knows: bool) -> None:
+        def answer(at: Any, fields: Mapping[str, Any]) -> Any:
+            row = {"partition": 0 if at == "a" else 1, "leader": 1}
+            counts = {"ready": 3, "leased": 1, "delayed": 0, "dying": 0, "held_bytes": 5, "oldest_ms": 7}
+            head = {"queue": "jobs:g", "topic": "jobs", "group": "g", "made_by": "share", "dead_letter_topic": None}
+            return {**head, "settings": [], "partitions": [row | counts if knows and at == "b" else row]}
+
+        leaders = Leaders(Server("h:1", "a test"), FakeVerbs(answer, {0: "a", 1: "b"}), "jobs:g")
+        monkeypatch.setattr(queue_view, "leaders_of", lambda server, queue: nullcontext(leaders))
+        if knows:
+            found = queue_view.describe_queue(leaders.server, "jobs:g")
+            assert (found["ready"], found["silent"]) == (3, [])
+        else:
+            with pytest.raises(Refused, match="there is no queue 'jobs:g'"):
+                queue_view.describe_queue(leaders.server, "jobs:g")
 
 
 class TestRedriving:

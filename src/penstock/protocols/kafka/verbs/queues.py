@@ -198,6 +198,8 @@ async def describe_queue(asked: Asked) -> Answer:
     rules = asked.caller.acting.queues.rules(name.topic, name.group)
     rows = [await _figures(asked, name, partition) for partition in led_here(asked, topic)]
     own = topic.queues.get(name.group)
+    if own is None and len(rows) == len(topic.partitions) and not any("ready" in row for row in rows):
+        raise unknown(name)  # others, where they lead some, may know of it
     return {
         "queue": str(name),
         "topic": name.topic,
@@ -212,12 +214,18 @@ async def describe_queue(asked: Asked) -> Answer:
 
 
 async def _figures(asked: Asked, name: QueueName, partition: Partition) -> Answer:
+    """Without any where the group has not come to that partition yet."""
     await asked.context.turns.next()
-    figures = await asked.caller.acting.queues.figures(partition, name.group)
-    holding = await asked.caller.acting.queues.holding(partition, name.group)
+    row = {"partition": partition.index, "leader": asked.context.node_id}
+    try:
+        figures = await asked.caller.acting.queues.figures(partition, name.group)
+        holding = await asked.caller.acting.queues.holding(partition, name.group)
+    except PenstockError as error:
+        if error.code is Code.UNKNOWN_QUEUE:
+            return row
+        raise
     return {
-        "partition": partition.index,
-        "leader": asked.context.node_id,
+        **row,
         "start": figures.start,
         "next": figures.next,
         "ready": figures.ready,
