@@ -5,6 +5,10 @@ Owns: versions and answers as Kafka clients know them. Never imports another pro
 fetch_codec.py     Fetch by hand
 produce_codec.py   Produce by hand
 fetch_sessions.py  what incremental fetches remember
+share_codec.py     ShareFetch and ShareAcknowledge by hand
+share_sessions.py  what members of share groups fetch here, in which epoch, and whose turn it is
+share_requests.py  turns and ends of these sessions at work; share_places.py  partitions they name; share_acks.py
+share_taking.py    what is leased to a share consumer; share_layout.py  which bytes and offsets that makes
 cluster_view.py   who is in the cluster, as clients are told
 leader_hints.py   who leads instead, told in a refusal (KIP-951)
 acls.py      rules as the admin APIs write them; scram_numbers.py  mechanisms, likewise
