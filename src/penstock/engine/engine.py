@@ -6,6 +6,7 @@ How topics come and go is the catalogue's: `local_catalogue` on a broker of its 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from penstock.engine.access import Access, Subject
@@ -33,6 +34,7 @@ from penstock.engine.queues.burials import Burials
 from penstock.engine.queues.queues import Queues
 from penstock.engine.queues.receiving import Receiving
 from penstock.engine.queues.saving import Saving
+from penstock.engine.queues.sharing import Sharing
 from penstock.engine.replicas import Replicas
 from penstock.engine.scrubber import Scrubber
 from penstock.engine.settings import EngineSettings, Ports
@@ -126,7 +128,7 @@ class Engine:
         self.elsewhere = Elsewhere(self.topics, self.access, disk)
         self.forwarding = Forwarding(self.publishing, self.topics, self.producer_ids, self.access)
         saving = Saving(self._tasks, self.turns, self._upkeep.delete_records, settings.ledger_entries)
-        self.queues = Queues(self.coordinators, self.topics, randomness, self.attach, saving)
+        self.queues = Queues(self.coordinators, self.topics, randomness, self.attach, saving, self.group_configs.of)
         self.queues.burials = Burials(
             self.topics,
             self.queues.rulebook,
@@ -137,6 +139,8 @@ class Engine:
             self._tasks,
         )
         self.receiving = Receiving(self.queues, clock)
+        find = partial(self.find_offset_by_time, committed=False)
+        self.sharing = Sharing(self.queues, self.groups, self.group_configs, clock, find)
         self.gatherer = Gatherer(self.publishing, self.forwarding, clock, self._tasks)
         self._ends = EndKeeper(
             disk, clock, stats, self.committer, self.topics, directory.metadata_path, settings.ends_behind_s

@@ -22,6 +22,7 @@ from penstock.engine.groups.consumer_requests import (
     ConsumerHeartbeatResult,
     DescribedPartitions,
 )
+from penstock.engine.groups.group_config import GroupConfig
 from penstock.engine.groups.group_configs import GroupConfigs
 from penstock.engine.groups.groups import Groups
 from penstock.engine.groups.machine import GroupListing
@@ -197,6 +198,11 @@ class ActingGroups:
             if not rights.may(Operation.DESCRIBE, Kind.TOPIC, topic.topic_name):
                 words = f"a topic that group {group_id!r} reads"
                 raise rights.refuse(Operation.DESCRIBE, Kind.TOPIC, topic.topic_name, words)
+
+    def config(self, group_id: str) -> GroupConfig:
+        """What a group goes by, for who takes part in it."""
+        self.check(Operation.READ, group_id)
+        return self._configs.of(group_id)
 
     def settings(self, group_id: str) -> Mapping[str, str]:
         """What is set for a group, whether it is there or not."""

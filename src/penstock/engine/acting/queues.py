@@ -72,6 +72,11 @@ class ActingQueues:
         self._check(Operation.READ, partition.topic, group)
         await self._engine.queues.open(partition, group, start)
 
+    async def open_shared(self, partition: Partition, group: str) -> None:
+        """Have a share group begin to read a partition that it was given, where its settings say."""
+        self._check(Operation.READ, partition.topic, group)
+        await self._engine.sharing.open(partition, group)
+
     async def restart(self, partition: Partition, group: str, start: int) -> None:
         self._check(Operation.READ, partition.topic, group)
         await self._engine.queues.restart(partition, group, start)
@@ -103,6 +108,10 @@ class ActingQueues:
     async def settle(self, partition: Partition, group: str, by: By, changes: Sequence[Change]) -> None:
         self._check(Operation.READ, partition.topic, group)
         await self._engine.queues.settle(partition, group, by, changes)
+
+    def settle_soon(self, partition: Partition, group: str, by: By, changes: Sequence[Change]) -> None:
+        self._check(Operation.READ, partition.topic, group)
+        self._engine.queues.settle_soon(partition, group, by, changes)
 
     async def leave(self, partition: Partition, group: str, consumer: str, *, graceful: bool) -> int:
         """Who has lost the right may still give back."""

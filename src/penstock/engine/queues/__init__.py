@@ -13,5 +13,6 @@ capacity.py  how much a queue may hold; holdings.py  what it holds back on the d
 names.py     queue names, and the topics of their dead letters
 settings.py  what a queue goes by, as text and as values; rulebook.py  what is in force for which queue
 backoff.py   how long a returned message waits
+sharing.py   where a share group begins to read a partition
 headers.py   what a message says of itself, and what the broker says of a dead letter
 """

@@ -14,6 +14,7 @@ from penstock.engine.coordination.coordinators import Coordinators
 from penstock.engine.coordination.outcome import Outcome, Reply
 from penstock.engine.coordination.registry import Attachment
 from penstock.engine.coordination.shard import Shard
+from penstock.engine.groups.group_config import GroupConfig
 from penstock.engine.partition import Partition
 from penstock.engine.queues.capacity import Capacity
 from penstock.engine.queues.entries import LedgerCodec
@@ -53,16 +54,23 @@ class Queues:
 
     Args:
         attach: has the ledger be beside every partition of a topic.
+        config_of: what is set for a group.
     """
 
     def __init__(
-        self, coordinators: Coordinators, topics: Topics, randomness: Randomness, attach: Attach, saving: Saving
+        self,
+        coordinators: Coordinators,
+        topics: Topics,
+        randomness: Randomness,
+        attach: Attach,
+        saving: Saving,
+        config_of: Callable[[str], GroupConfig],
     ) -> None:
         self._topics = topics
         self._randomness = randomness
         self._attach = attach
         self._saving = saving
-        self.rulebook = Rulebook(topics)
+        self.rulebook = Rulebook(topics, config_of)
         self.burials: Burials | None = None
         """Given by whoever makes both."""
         self._waiting: dict[tuple[Partition, str], dict[Wake, None]] = {}

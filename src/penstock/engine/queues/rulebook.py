@@ -1,8 +1,9 @@
 """Which rules are in force for which queue: those the topic's record keeps, or those of share groups."""
 
-from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, NamedTuple
 
+from penstock.engine.groups.group_config import GroupConfig
 from penstock.engine.queues.settings import QUEUE_RULES, SHARE_RULES, QueueRules, parse_rules
 from penstock.engine.queues.window import MOST_COUNTED
 from penstock.engine.topics import Topics
@@ -10,6 +11,7 @@ from penstock.errors import PenstockError
 from penstock.observe.logs import get_logger
 
 log_ = get_logger("queues")
+_MOST_KEPT: Final = 1000
 Given = Mapping[str, str]
 DEAD_LETTER_RULES = QUEUE_RULES._replace(limit=MOST_COUNTED + 1, durable=False, dead_letter=None)
 """Of who reads dead letters: they can be tried for ever, and what is rejected there is dropped."""
@@ -25,18 +27,33 @@ class _Read(NamedTuple):
 
 
 class Rulebook:
-    """Of one broker."""
+    """Of one broker.
 
-    def __init__(self, topics: Topics) -> None:
+    Args:
+        config_of: what is set for a group, under Kafka's names: it is what share groups go by.
+    """
+
+    def __init__(self, topics: Topics, config_of: Callable[[str], GroupConfig]) -> None:
         self._topics = topics
+        self._config_of = config_of
         self._read: dict[str, _Read] = {}
+        self._shared: dict[GroupConfig, QueueRules] = {}
+        """The rules of share groups, by what is set for them."""
 
     def rules(self, topic: str, group: str) -> QueueRules:
         rules = self._of(topic).rules.get(group)
         if rules is not None:
             return rules
         found = self._topics.get(topic)
-        return DEAD_LETTER_RULES if found is not None and found.config.written_by_broker else SHARE_RULES
+        if found is not None and found.config.written_by_broker:
+            return DEAD_LETTER_RULES
+        config = self._config_of(group)
+        rules = self._shared.get(config)
+        if rules is None:
+            if len(self._shared) >= _MOST_KEPT:
+                self._shared.clear()
+            rules = self._shared[config] = _rules_of_share_group(config)
+        return rules
 
     def durable(self, topic: str) -> Collection[str]:
         """The queues whose messages must stay until they are settled."""
@@ -60,6 +77,16 @@ class Rulebook:
             if topic is not None:
                 self._read[name] = read
         return read
+
+
+def _rules_of_share_group(config: GroupConfig) -> QueueRules:
+    return SHARE_RULES._replace(
+        visibility_ms=config.record_lock_ms,
+        limit=config.delivery_limit,
+        max_unacked=config.max_record_locks,
+        max_unacked_consumer=config.max_record_locks,
+        dead_letter=config.dead_letter_topic,
+    )
 
 
 def _limited(rules: Mapping[str, QueueRules]) -> dict[str, QueueRules]:
