@@ -19,6 +19,7 @@ from penstock.observe.stats import Stats
 from penstock.protocols.kafka.fetch_sessions import FetchSessions
 from penstock.protocols.kafka.handlers import Context
 from penstock.protocols.kafka.session import KafkaSession
+from penstock.protocols.kafka.share_requests import Shares
 from penstock.records.batch import HEADER_BYTES, decode_header
 from penstock.records.build import build_batch
 from penstock.storage.data_directory import DataDirectory
@@ -95,6 +96,7 @@ async def open_door(
         port=9092,
         auto_create=auto_create,
         fetch_sessions=FetchSessions(Random(seed), sessions),
+        shares=Shares(engine.acting_as),
     )
     network = MemoryNetwork(seed, max_piece_bytes=max_piece_bytes)
     connections = Connections(

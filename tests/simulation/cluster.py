@@ -32,6 +32,7 @@ from penstock.protocols.internal.peers import Peers
 from penstock.protocols.internal.reading import AskedReads
 from penstock.protocols.kafka.fetch_sessions import FetchSessions
 from penstock.protocols.kafka.handlers import Context
+from penstock.protocols.kafka.share_requests import Shares
 from penstock.storage.data_directory import DataDirectory
 from penstock.testing.faulty_disk import FaultyDisk
 from penstock.testing.memory_metadata import SimulatedEtcd
@@ -125,6 +126,7 @@ class SimulatedBroker:
             port=9092,
             auto_create=False,
             fetch_sessions=FetchSessions(randomness),
+            shares=Shares(self.engine.acting_as),
             cluster=True,
             broker_lost=self.node.look_after,
         )

@@ -24,6 +24,7 @@ from penstock.ports.disk import is_shortage
 from penstock.ports.metadata import MetadataStore
 from penstock.protocols.kafka.fetch_sessions import FetchSessions
 from penstock.protocols.kafka.handlers import BrokerSetting, Context
+from penstock.protocols.kafka.share_requests import Shares
 from penstock.server import kafka_names
 from penstock.server.config import WILDCARDS, Config, Listener
 from penstock.server.config import Groups as GroupConfig
@@ -281,6 +282,7 @@ class Broker:
             port=0,
             auto_create=self._config.topics.auto_create,
             fetch_sessions=FetchSessions(random.SystemRandom()),
+            shares=Shares(engine.acting_as),
             broker_settings=self._broker_settings,
             cluster=self._member is not None,
         )

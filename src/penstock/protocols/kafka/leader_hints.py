@@ -24,10 +24,15 @@ def hint(partition: Partition | None, error: PenstockError) -> Leader | None:
     return partition.state.leader, partition.state.leader_epoch
 
 
-def encode_endpoints(context: Context, leaders: Iterable[Leader | None]) -> bytes:
-    """The tags at the end of an answer: where the leaders named in it are."""
+def endpoints(context: Context, leaders: Iterable[Leader | None]) -> list[Endpoint]:
+    """Where the leaders named in an answer are."""
     found = {leader[0]: cluster_view.endpoint(context, leader[0]) for leader in leaders if leader is not None}
-    known = [endpoint for endpoint in found.values() if endpoint is not None]
+    return [endpoint for endpoint in found.values() if endpoint is not None]
+
+
+def encode_endpoints(context: Context, leaders: Iterable[Leader | None]) -> bytes:
+    """The same as the tags at the end of an answer."""
+    known = endpoints(context, leaders)
     if not known:
         return b"\0"
     body = encode_uvarint(len(known) + 1) + b"".join(map(_encode, known))

@@ -9,6 +9,7 @@ anybody who has not logged in yet. What only brokers may ask is there for broker
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from penstock.engine.access import BROKERS, Subject
@@ -17,7 +18,7 @@ from penstock.net.connection import Answer, Connection, Part, PeerError
 from penstock.observe.logs import get_logger
 from penstock.observe.stats import RequestStats
 from penstock.ports.clock import Clock
-from penstock.protocols.kafka import fetch_codec, produce_codec
+from penstock.protocols.kafka import fetch_codec, produce_codec, share_codec
 from penstock.protocols.kafka.fetch_sessions import MAX_ERRORS
 from penstock.protocols.kafka.handlers import (
     Caller,
@@ -72,6 +73,8 @@ from penstock.protocols.kafka.handlers import (
     produce,
     sasl_authenticate,
     sasl_handshake,
+    share_acknowledge,
+    share_fetch,
     share_group_describe,
     share_group_heartbeat,
     sync_group,
@@ -79,6 +82,7 @@ from penstock.protocols.kafka.handlers import (
     unregister_broker,
     write_txn_markers,
 )
+from penstock.protocols.kafka.share_sessions import Peer
 from penstock.protocols.kafka_wire import errors
 from penstock.protocols.kafka_wire.api import Api
 from penstock.protocols.kafka_wire.codec import decode_client_id, decode_head, encode_response_head, skip_client_id
@@ -137,6 +141,7 @@ class KafkaSession:
         "_reading",
         "_replica_id",
         "_routes",
+        "_share_peer",
         "_stats",
         "_tasks",
     )
@@ -158,6 +163,7 @@ class KafkaSession:
         self._fetches: list[fetch.Fetch] = []
         self._reading: asyncio.Task[None] | None = None
         self._replica_id = -1
+        self._share_peer = Peer()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def handle(self, frame: memoryview, answer: Answer) -> None:
@@ -217,6 +223,40 @@ class KafkaSession:
         if not under_way.over:
             self._fetches = [other for other in self._fetches if not other.over]
             self._fetches.append(under_way)
+
+    def _handle_share_fetch(
+        self,
+        frame: memoryview,
+        position: int,
+        version: int,
+        correlation_id: int,
+        answer: Answer,
+        stats: RequestStats,
+    ) -> None:
+        start = _open_flexible(share_fetch.API, frame, position)
+        request = share_codec.decode_fetch(frame, start, version)
+        under_way = share_fetch.ShareFetch(
+            self._context, self._acting, request, correlation_id, answer, self._share_peer
+        )
+        failed = partial(self._failed, share_fetch.API, version, stats)
+        self._context.shares.begin(self._share_peer, under_way, failed)
+
+    def _handle_share_acknowledge(
+        self,
+        frame: memoryview,
+        position: int,
+        version: int,
+        correlation_id: int,
+        answer: Answer,
+        stats: RequestStats,
+    ) -> None:
+        start = _open_flexible(share_acknowledge.API, frame, position)
+        request = share_codec.decode_acknowledge(frame, start, version)
+        under_way = share_acknowledge.ShareAcknowledge(
+            self._context, self._acting, request, version, correlation_id, answer
+        )
+        failed = partial(self._failed, share_acknowledge.API, version, stats)
+        self._context.shares.begin(self._share_peer, under_way, failed)
 
     def _handle_metadata(
         self,
@@ -374,6 +414,7 @@ class KafkaSession:
         for under_way in self._fetches:
             under_way.cancel()
         self._fetches = []
+        self._context.shares.disconnected(self._share_peer)
         if self._guest is not None:
             self._guest.disconnected()
         if self._reading is not None:
@@ -393,6 +434,13 @@ def _open(api: Api, frame: memoryview, position: int, version: int) -> tuple[Sch
         raise PeerError(f"{api.name} request of {len(frame)} bytes; allowed: {_LARGEST_SMALL_REQUEST}")
     schema = schema_of(api.name, version, "request")
     return schema, skip_client_id(frame, position, flexible=schema.flexible)
+
+
+def _open_flexible(api: Api, frame: memoryview, position: int) -> int:
+    """Where the body of a request begins that is read by hand, and is flexible in all versions. Raises `PeerError`."""
+    if len(frame) > _LARGEST_SMALL_REQUEST:
+        raise PeerError(f"{api.name} request of {len(frame)} bytes; allowed: {_LARGEST_SMALL_REQUEST}")
+    return skip_client_id(frame, position, flexible=True)
 
 
 def _plain(api: Api, handle: Handle) -> Route:
@@ -478,6 +526,8 @@ _TABLE: tuple[Route, ...] = (
     _plain(consumer_group_describe.API, consumer_group_describe.handle),
     _plain(share_group_heartbeat.API, share_group_heartbeat.handle),
     _plain(share_group_describe.API, share_group_describe.handle),
+    Route(share_fetch.API, KafkaSession._handle_share_fetch),
+    Route(share_acknowledge.API, KafkaSession._handle_share_acknowledge),
     _plain(offset_commit.API, offset_commit.handle),
     _plain(offset_fetch.API, offset_fetch.handle),
     _plain(offset_delete.API, offset_delete.handle),

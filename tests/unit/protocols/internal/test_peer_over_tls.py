@@ -27,6 +27,7 @@ from penstock.protocols.internal.reception import Reception
 from penstock.protocols.kafka.fetch_sessions import FetchSessions
 from penstock.protocols.kafka.handlers import Context, list_config_resources
 from penstock.protocols.kafka.session import KafkaSession
+from penstock.protocols.kafka.share_requests import Shares
 from penstock.server.system_clock import SystemClock
 from penstock.turns import Turns
 
@@ -89,6 +90,7 @@ async def ask(
         port=1,
         auto_create=False,
         fetch_sessions=FetchSessions(Random(1)),
+        shares=Shares(_acting),
         cluster=True,
     )
     received = Reception(engine, clock, identity, tuple)

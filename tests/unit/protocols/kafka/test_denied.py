@@ -146,6 +146,8 @@ CASES: dict[str, list[Case]] = {
         case(1, {"group_id": "g", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": ("t",)}, G)
     ],
     "share_group_describe": [case(1, {"group_ids": ["g"], "include_authorized_operations": True}, G)],
+    "share_fetch": [case(1, {**MEMBER, "share_session_epoch": 0}, G)],
+    "share_acknowledge": [case(1, {**MEMBER, "share_session_epoch": 1}, G)],
     "offset_commit": [
         case(8, {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "topics": OFFSETS}, G)
     ],

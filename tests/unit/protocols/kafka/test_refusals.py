@@ -31,6 +31,8 @@ JOIN = {
     "protocols": [{"name": "range", "metadata": b""}],
 }
 
+SHARE = {"group_id": "g", "member_id": "m"}
+
 OF_SECURITY = (
     *("describe_acls", "create_acls", "delete_acls"),
     *("describe_user_scram_credentials", "alter_user_scram_credentials"),
@@ -90,6 +92,13 @@ REFUSED: dict[str, tuple[str, int, dict[str, Any]]] = {
     "consumer_group_describe": ("consumer_group_describe", 0, {"group_ids": ["unknown"]}),
     "share_group_heartbeat": ("share_group_heartbeat", 1, {"group_id": "c", "member_id": "m", "member_epoch": 7}),
     "share_group_describe": ("share_group_describe", 1, {"group_ids": ["unknown"]}),
+    "share_fetch": ("share_fetch", 1, {**SHARE, "share_session_epoch": 7}),
+    "share_fetch: unknown": (
+        "share_fetch",
+        2,
+        {**SHARE, "max_records": 1, "max_bytes": 1, "topics": [{"topic_id": UUID(int=7), "partitions": [{}]}]},
+    ),
+    "share_acknowledge": ("share_acknowledge", 1, {**SHARE, "share_session_epoch": 1}),
     "offset_commit": (
         "offset_commit",
         8,

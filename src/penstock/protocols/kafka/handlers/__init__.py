@@ -2,8 +2,8 @@
 is derived from that, so it cannot drift.
 
 A handler takes the decoded request and returns the response's fields, or a coroutine that does; `encode` keeps the
-fields the version has. It reaches the engine as whoever calls may (`Caller.acting`), and by no other way. Produce and
-Fetch are the exception: they read and write bytes themselves.
+fields the version has. It reaches the engine as whoever calls may (`Caller.acting`), and by no other way. Produce,
+Fetch, ShareFetch and ShareAcknowledge are the exception: they read and write bytes themselves.
 """
 
 from collections import Counter
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.cluster.image import Image
     from penstock.cluster.operations import Operations
     from penstock.protocols.kafka.fetch_sessions import FetchSessions
+    from penstock.protocols.kafka.share_requests import Shares
     from penstock.protocols.kafka_wire.guest import Login
     from penstock.security.guard import Guard
 
@@ -115,6 +116,7 @@ class Context:
     port: int
     auto_create: bool
     fetch_sessions: "FetchSessions"
+    shares: "Shares"
     listener: str = "kafka"
     """To whose listener of this name its clients are sent, on every broker."""
     broker_settings: Sequence[BrokerSetting] = ()
