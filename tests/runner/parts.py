@@ -110,6 +110,7 @@ PURE = _tests(
 """The same tests over the sources of what is compiled."""
 
 _GROUPS = ("tests/conformance/test_groups.py", "tests/conformance/test_offsets_committed.py")
+_SHARES = ("tests/conformance/test_shares.py",)
 _TRANSACTIONS = ("tests/conformance/test_transactions.py",)
 _SECURE = tuple(
     f"tests/conformance/test_{name}.py"
@@ -117,6 +118,7 @@ _SECURE = tuple(
 )
 _CONFORMANCE = (
     _tests("conformance: groups", *_GROUPS, budget_s=100, cores=0.3),
+    _tests("conformance: share groups", *_SHARES, budget_s=100, cores=0.3),
     _tests("conformance: transactions", *_TRANSACTIONS, budget_s=100, cores=0.3),
     _tests("conformance: TLS and logins", *_SECURE, budget_s=130, cores=0.3),
     _tests(
@@ -124,7 +126,7 @@ _CONFORMANCE = (
         "tests/conformance",
         budget_s=120,
         cores=0.3,
-        without=[*_GROUPS, *_TRANSACTIONS, *_SECURE],
+        without=[*_GROUPS, *_SHARES, *_TRANSACTIONS, *_SECURE],
     ),
 )
 _RIGHTS = _tests("rights: every cell", "tests/rights", budget_s=60)

@@ -138,6 +138,12 @@ class JavaClient(Client):
                 self._process.kill()
                 self._process.wait()
 
+    def kill(self) -> None:
+        """End the JVM, which has no time to say anything to the broker."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
     def ask(self, verb: str, **details: Any) -> dict[str, Any]:
         """One command to the JVM and its answer. Raises `ClientError`."""
         with self._turn:

@@ -43,6 +43,7 @@ public final class Judge {
     private final Admin admin;
     private final AdminJudge adminJudge;
     private final GroupJudge groupJudge;
+    private final ShareJudge shareJudge;
     private final TransactionJudge transactionJudge;
     // One consumer per reset policy for the whole run: opening and closing one costs more than most reads.
     private final Map<String, KafkaConsumer<byte[], byte[]>> consumers = new HashMap<>();
@@ -52,6 +53,7 @@ public final class Judge {
         this.admin = Admin.create(common());
         this.adminJudge = new AdminJudge(admin);
         this.groupJudge = new GroupJudge(this::common, admin);
+        this.shareJudge = new ShareJudge(this::common);
         this.transactionJudge = new TransactionJudge(this::common, admin, groupJudge);
     }
 
@@ -98,7 +100,9 @@ public final class Judge {
             case "topics" -> topics(answer);
             case "tool" -> new ToolJudge().run(command, answer);
             default -> {
-                if (!groupJudge.run(command, answer) && !transactionJudge.run(command, answer)) {
+                if (!groupJudge.run(command, answer)
+                        && !shareJudge.run(command, answer)
+                        && !transactionJudge.run(command, answer)) {
                     adminJudge.run(command, answer);
                 }
             }
