@@ -27,15 +27,22 @@ class Capacity:
     """Of one partition that is led here; it is asked about every batch of clients.
 
     Args:
+        opened: has a queue be known that was made since.
         overflow: has so many of the oldest messages of a group go.
     """
 
     def __init__(
-        self, partition: Partition, machine: Callable[[], LedgerMachine | None], rulebook: Rulebook, overflow: Overflow
+        self,
+        partition: Partition,
+        machine: Callable[[], LedgerMachine | None],
+        rulebook: Rulebook,
+        opened: Callable[[str], None],
+        overflow: Overflow,
     ) -> None:
         self._partition = partition
         self._machine = machine
         self._rulebook = rulebook
+        self._opened = opened
         self._overflow = overflow
 
     def check(self, messages: int, size_bytes: int) -> None:
@@ -45,6 +52,8 @@ class Capacity:
         if not limited or machine is None:
             return
         for name, rules in limited.items():
+            if machine.get(name) is None:
+                self._opened(name)
             group = machine.get(name)
             if group is not None:
                 self._check(group, rules, Held(messages, size_bytes))

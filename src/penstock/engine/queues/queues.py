@@ -6,6 +6,7 @@ queue. Leases are told at once; verdicts are told when they are as safe as the l
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -222,6 +223,13 @@ class Queues:
     def _ledger(self, partition: Partition) -> Partition:
         return self.shards.of(partition).partition
 
+    def _open_known(self, shard: Shard[LedgerMachine]) -> None:
+        """Let the queues that were made of the topic be there, though nobody has come for them yet."""
+        data = shard.partition.attached_to
+        assert data is not None
+        for group in self.rulebook.known(data.topic):
+            shard.step(partial(_open, group, data.log_start))
+
     def _watch_size(self, shard: Shard[LedgerMachine]) -> None:
         """Have it be asked before anything more is published to the partition."""
         data = shard.partition.attached_to
@@ -231,7 +239,10 @@ class Queues:
             end = data.stable_offset
             shard.step(lambda machine, now: machine.overflow(now, group, excess, end))
 
-        data.room = Capacity(data, lambda: shard.loaded, self.rulebook, overflow).check
+        def opened(group: str) -> None:
+            shard.step(partial(_open, group, data.log_start))
+
+        data.room = Capacity(data, lambda: shard.loaded, self.rulebook, opened, overflow).check
 
     def _machines(self, ledger: Partition) -> Callable[[int], LedgerMachine]:
         data = ledger.attached_to
@@ -255,10 +266,11 @@ class Queues:
         """Begin to lead, if it is the first step; wake who waits; save the state, if it is time."""
         if not machine.has_begun:
             machine.has_begun = True
-            self._watch_size(shard)
             shard.step(
                 lambda machine, now: machine.led(now, shard.partition.leader_epoch, _epoch_start(shard.partition))
             )
+            self._open_known(shard)
+            self._watch_size(shard)
         if machine.stirred:
             stirred, machine.stirred = machine.stirred, set()
             for group in stirred:
@@ -267,6 +279,10 @@ class Queues:
         if self.burials is not None:
             self.burials.after_step(shard, machine)
         self._saving.after_step(shard)
+
+
+def _open(group: str, start: int, machine: LedgerMachine, now: int) -> Outcome:
+    return Outcome(machine.open(now, None, group, start).records)
 
 
 def _epoch_start(ledger: Partition) -> int:

@@ -55,6 +55,10 @@ class Rulebook:
             rules = self._shared[config] = _rules_of_share_group(config)
         return rules
 
+    def known(self, topic: str) -> Collection[str]:
+        """The groups that were made queues of it."""
+        return self._of(topic).rules.keys()
+
     def durable(self, topic: str) -> Collection[str]:
         """The queues whose messages must stay until they are settled."""
         return self._of(topic).durable

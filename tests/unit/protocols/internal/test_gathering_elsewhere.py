@@ -114,7 +114,9 @@ def test_order_is_kept_behind_what_was_being_opened_when_the_lead_was_lost() -> 
         own = (await it.engine.create_topic("own", settings={"cleanup.policy": "compact"})).partitions[0]
         it.known, state = own, own.state
         sender.put(b"first")
-        await asyncio.sleep(0)
+        for _ in range(10):  # turns of the loop
+            if not own.waiting_producers:
+                await asyncio.sleep(0)
         assert own.waiting_producers
         own.follow(replace(state, leader=7))
         it.peer = it.publishing_peer = None
