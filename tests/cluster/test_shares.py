@@ -1,10 +1,11 @@
-"""A share group on three brokers: nothing that was acknowledged comes again when a leader is killed, nothing is lost."""
+"""A share group on three brokers, one of which is killed: nothing acknowledged comes again, nothing is lost."""
 
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import Producer
+
 from tests.cluster.penstock_cluster import PenstockCluster
 from tests.conformance.clients.confluent_shares import ConfluentShareMember
 from tests.conformance.clients.shares import ACCEPT, EXPLICIT, Taken
