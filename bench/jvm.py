@@ -25,6 +25,7 @@ _BATCHING = ("linger.ms=5", "batch.size=1000000", "buffer.memory=268435456")
 _PRODUCER = (*_BATCHING, "enable.idempotence=false")
 _STEADY = re.compile(r"^(\d+) steady state records sent, ([\d.]+) records/sec", re.MULTILINE)
 _TOOL_FIELDS = 10
+_SHARE_TOOL_FIELDS = 7
 WARM_SHARE = 0.3
 
 
@@ -91,6 +92,33 @@ def parse_fetched(output: str, records: int) -> dict[str, Any]:
     if len(fields) != _TOOL_FIELDS or int(fields[4]) < records:
         raise NativeError(f"the consumer performance tool did not read {records} records:\n{output[-2000:]}")
     return {"seconds": int(fields[7]) / 1000, "records": int(fields[4]), "join_s": int(fields[6]) / 1000}
+
+
+def begin_at_first(bootstrap: str, group: str) -> None:
+    """Have a share group begin at the first record of its topics."""
+    _run(
+        "kafka.admin.ConfigCommand",
+        *("--bootstrap-server", bootstrap, "--alter", "--entity-type", "groups", "--entity-name", group),
+        *("--add-config", "share.auto.offset.reset=earliest"),
+    )
+
+
+def consume_shared(bootstrap: str, topic: str, group: str, records: int) -> dict[str, Any]:
+    """Read and acknowledge with `kafka-share-consumer-perf-test`."""
+    output = _run(
+        "org.apache.kafka.tools.ShareConsumerPerformance",
+        *("--bootstrap-server", bootstrap, "--topic", topic, "--group", group),
+        *("--num-records", str(records), "--timeout", "60000", "--hide-header"),
+    )
+    return parse_shared(output, records)
+
+
+def parse_shared(output: str, records: int) -> dict[str, Any]:
+    """The tool's one line: begin, end, MB, MB/s, records/s, records, ms."""
+    fields = output.strip().splitlines()[-1].split(",") if output.strip() else []
+    if len(fields) != _SHARE_TOOL_FIELDS or int(fields[5]) < records:
+        raise NativeError(f"the share consumer performance tool did not read {records} records:\n{output[-2000:]}")
+    return {"seconds": int(fields[6]) / 1000, "records": int(fields[5])}
 
 
 def transact(
