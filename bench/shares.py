@@ -64,9 +64,8 @@ def _one_by_one(subject: Subject) -> dict[str, float]:
             sent = time.perf_counter()
             producer.produce("singles", b"." * VALUE_BYTES)
             producer.poll(0)
-            deadline, got = sent + _DEADLINE_S, []
-            while not got:
-                got = [each for each in consumer.poll(1.0) if each.error() is None]
+            deadline = sent + _DEADLINE_S
+            while not [each for each in consumer.poll(1.0) if each.error() is None]:
                 if time.perf_counter() > deadline:
                     raise native.NativeError(f"{subject.name}: message {number} did not come")
             if number >= SINGLES // 5:

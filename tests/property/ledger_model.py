@@ -1,0 +1,261 @@
+"""What a ledger should hold: one small object for each message that was given out, in plain dicts.
+
+It knows of no ranges, slots, heaps or entries, and looks at every message at every step.
+"""
+
+from collections.abc import Iterable, Sequence
+from copy import copy
+from typing import NamedTuple
+
+from penstock.engine.queues.entries import Cause
+from penstock.engine.queues.machine import By, Change, Receipt, Verdict, VerdictKind, Want
+from penstock.engine.queues.settings import OnExpiry, OnFull, QueueRules
+from penstock.engine.queues.window import DELAYED, DYING, LEASED, READY, SETTLED
+from penstock.errors import Code
+
+CHUNK = 1024
+LONGEST_LEASE_MS, LONGEST_DELAY_MS = 12 * 3_600_000, 7 * 24 * 3_600_000
+CHANCE = 0.5
+
+
+class Held(NamedTuple):
+    """A lease, or the part of one that was renewed by itself."""
+
+    number: int
+    lease_id: int
+    consumer: str
+    began: int
+    deadline: int
+    is_bound: bool
+
+
+class Message(NamedTuple):
+    state: int = READY
+    deliveries: int = 0
+    attempts: int = 0
+    held: Held | None = None
+    due: int = 0
+    is_shaken: bool = False
+    cause: Cause | None = None
+    reason: str = ""
+
+
+GONE = Message(SETTLED)
+
+
+class QueueModel:
+    """One group. `messages` has all from `start` to `next`, in order."""
+
+    def __init__(self, rules: QueueRules, start: int) -> None:
+        self.rules = rules
+        self.restart(start)
+        self._numbers = 0
+
+    def restart(self, start: int) -> None:
+        self.start = self.next = start
+        self.messages: dict[int, Message] = {}
+        self.burial: tuple[int, ...] = ()
+
+    def copy(self) -> "QueueModel":
+        other = copy(self)
+        other.messages = dict(self.messages)
+        return other
+
+    def in_state(self, state: int) -> list[int]:
+        return [offset for offset, message in self.messages.items() if message.state == state]
+
+    def parts(self) -> dict[Held, list[int]]:
+        """What is leased, by the lease or the part of one."""
+        found: dict[Held, list[int]] = {}
+        for offset in self.in_state(LEASED):
+            held = self.messages[offset].held
+            assert held is not None
+            found.setdefault(held, []).append(offset)
+        return found
+
+    def deadlines(self) -> list[int]:
+        return [held.deadline for held in self.parts()] + [self.messages[each].due for each in self.in_state(DELAYED)]
+
+    # --- leasing
+
+    def lease(self, now: int, want: Want, end: int, lease_id: int) -> list[tuple[int, int, int]]:
+        """Offsets with their counters."""
+        parts, rules = self.parts(), self.rules
+        theirs = sum(len(offsets) for held, offsets in parts.items() if held.consumer == want.consumer)
+        all_leased = sum(map(len, parts.values()))
+        room = min(want.most, rules.max_unacked - all_leased, rules.max_unacked_consumer - theirs)
+        picked = self.pick(room, end) if room > 0 else []
+        visibility_ms = rules.visibility_ms if want.visibility_ms is None else want.visibility_ms
+        deadline = now + min(visibility_ms, LONGEST_LEASE_MS)
+        held = Held(self._new_number(), lease_id, want.consumer, now, deadline, want.bound)
+        for offset in picked:
+            before = self._touch(offset)
+            self.messages[offset] = Message(LEASED, min(before.deliveries + 1, 255), before.attempts, held)
+        return [(offset, self.messages[offset].deliveries, self.messages[offset].attempts) for offset in picked]
+
+    def pick(self, room: int, end: int, *, is_last_known: bool = True) -> list[int]:
+        """What came back, in order, then what is new. What was lost together comes by itself, in halves."""
+        picked: list[int] = []
+        for offset in self.in_state(READY):
+            if self.messages[offset].is_shaken:
+                return picked or self._half(offset, is_last_known=is_last_known)[:room]
+            picked.append(offset)
+            if len(picked) == room:
+                return picked
+        return picked + list(range(self.next, min(end, self.next + room - len(picked))))
+
+    def _half(self, first: int, *, is_last_known: bool) -> list[int]:
+        alike, like = [first], self.messages[first]
+        while (alike[-1] + 1) % CHUNK and self.messages.get(alike[-1] + 1) == like:
+            alike.append(alike[-1] + 1)
+        tries = like.deliveries if self.rules.by_deliveries else like.attempts
+        is_last_chance = is_last_known and self.rules.limit - tries <= 1
+        return alike[:1] if is_last_chance else alike[: max(1, len(alike) // 2)]
+
+    def _touch(self, offset: int) -> Message:
+        self.next = max(self.next, offset + 1)
+        return self.messages.setdefault(offset, Message())
+
+    def overflow(self, excess: int, end: int) -> None:
+        while excess > 0 and (picked := self.pick(excess, end, is_last_known=False)):
+            for offset in picked:
+                self._touch(offset)
+            if self.rules.on_full is OnFull.DEAD_LETTER:
+                self._bury(picked, Cause.OVERFLOW, "")
+            else:
+                self._settle(picked)
+            excess -= len(picked)
+
+    # --- verdicts
+
+    def settle(self, now: int, by: By, changes: Sequence[Change]) -> Code | None:
+        offsets = [range(change.first, change.last + 1) for change in changes]
+        every = [offset for each in offsets for offset in each]
+        if not all(offsets) or len(every) > len(set(every)) or min(every, default=0) < 0:
+            return Code.INVALID_REQUEST
+        for each in offsets:
+            if each[-1] >= self.next:
+                return Code.STALE_RECEIPT if isinstance(by, Receipt) else Code.INVALID_REQUEST
+            if isinstance(by, Receipt) and each[0] < self.start and not self._has_lease(by.lease_id):
+                return Code.STALE_RECEIPT
+            if not all(_is_by(self.messages[offset].held, by) for offset in each if offset >= self.start):
+                return Code.STALE_RECEIPT
+        for each, change in zip(offsets, changes, strict=True):
+            self._judge(now, [offset for offset in each if offset in self.messages], change.verdict)
+        return None
+
+    def _has_lease(self, lease_id: int) -> bool:
+        return any(each.held is not None and each.held.lease_id == lease_id for each in self.messages.values())
+
+    def _judge(self, now: int, offsets: list[int], verdict: Verdict) -> None:
+        match verdict.kind:
+            case VerdictKind.RENEW:
+                self._renew(now, offsets, verdict.delay_ms)
+            case VerdictKind.NACK | VerdictKind.RELEASE:
+                self._give_back(now, offsets, verdict.delay_ms, is_free=verdict.kind is VerdictKind.RELEASE)
+            case VerdictKind.UNREAD:
+                for offset in offsets:
+                    before = self.messages[offset]
+                    self.messages[offset] = Message(READY, before.deliveries - 1, before.attempts)
+            case VerdictKind.REJECT:
+                self._bury(offsets, Cause.REJECTED, verdict.reason)
+            case VerdictKind.EXPIRE if self.rules.on_expiry is OnExpiry.DEAD_LETTER:
+                self._bury(offsets, Cause.EXPIRED, verdict.reason)
+            case VerdictKind.ACK | VerdictKind.GONE | VerdictKind.EXPIRE:
+                self._settle(offsets)
+
+    def _renew(self, now: int, offsets: list[int], delay_ms: int | None) -> None:
+        wanted = now + (self.rules.visibility_ms if delay_ms is None else max(delay_ms, 0))
+        for held, had in self.parts().items():
+            renewed = [offset for offset in had if offset in offsets]
+            number = held.number if renewed == had else self._new_number()
+            after = held._replace(number=number, deadline=min(wanted, held.began + LONGEST_LEASE_MS))
+            for offset in renewed:
+                self.messages[offset] = self.messages[offset]._replace(held=after)
+
+    def _give_back(
+        self, now: int, offsets: list[int], delay_ms: int | None, *, is_free: bool, is_shaken: bool = False
+    ) -> None:
+        by_deliveries = self.rules.by_deliveries
+        for offset in offsets:
+            before = self.messages[offset]
+            failed = 0 if is_free and before.deliveries - before.attempts < 100 else 1
+            attempts = before.attempts + failed
+            if (before.deliveries if by_deliveries else attempts) >= self.rules.limit and (failed or by_deliveries):
+                self._bury([offset], Cause.DELIVERIES if by_deliveries else Cause.ATTEMPTS, "", failed)
+                continue
+            backoff_ms = self.rules.backoff.delay_ms(attempts, CHANCE) if failed else 0
+            wait_ms = min(backoff_ms if delay_ms is None else delay_ms, LONGEST_DELAY_MS)
+            state, due = (DELAYED, now + wait_ms) if wait_ms > 0 else (READY, 0)
+            self.messages[offset] = Message(state, before.deliveries, attempts, due=due, is_shaken=is_shaken)
+
+    def end(self, now: int, offsets: list[int], *, graceful: bool) -> int:
+        """A lease, or a part of one."""
+        self._give_back(now, offsets, None, is_free=graceful, is_shaken=not graceful and len(offsets) > 1)
+        return len(offsets)
+
+    def leave(self, now: int, consumer: str, *, graceful: bool) -> int:
+        theirs = [offsets for held, offsets in self.parts().items() if held.consumer == consumer]
+        return sum(self.end(now, offsets, graceful=graceful) for offsets in theirs)
+
+    def end_bound(self) -> None:
+        for offset in [each for held, offsets in self.parts().items() if held.is_bound for each in offsets]:
+            self.messages[offset] = self.messages[offset]._replace(state=READY, held=None)
+
+    def _bury(self, offsets: Iterable[int], cause: Cause, reason: str, failed: int = 0) -> None:
+        if self.rules.dead_letter is None:
+            self._settle(offsets)
+            return
+        for offset in offsets:
+            _, deliveries, attempts, *_ = self.messages[offset]
+            self.messages[offset] = Message(DYING, deliveries, attempts + failed, cause=cause, reason=reason)
+
+    def buried(self) -> None:
+        self._settle(offset for offset in self.burial if offset >= self.start)
+        self.burial = ()
+
+    def _settle(self, offsets: Iterable[int]) -> None:
+        self.messages.update(dict.fromkeys(offsets, GONE))
+        while self.messages.get(self.start) == GONE:
+            del self.messages[self.start]
+            self.start += 1
+
+    # --- time and place
+
+    def ripen(self, now: int) -> None:
+        for offset in self.in_state(DELAYED):
+            if self.messages[offset].due <= now:
+                self.messages[offset] = self.messages[offset]._replace(state=READY, due=0)
+
+    def tick(self, now: int) -> None:
+        for offsets in [offsets for held, offsets in self.parts().items() if held.deadline <= now]:
+            self.end(now, offsets, graceful=False)
+        self.ripen(now)
+
+    def purge(self, before: int) -> int:
+        """How many were not settled."""
+        gone = [self.messages.pop(offset) for offset in range(self.start, min(before, self.next))]
+        count = sum(message != GONE for message in gone) + max(before - self.next, 0)
+        self.start, self.next = max(self.start, before), max(self.next, before)
+        self._settle(())
+        return count
+
+    def cut(self, end: int) -> None:
+        """The messages from there on are others than before."""
+        if end >= self.next:
+            return
+        self.messages = {offset: message for offset, message in self.messages.items() if offset < end}
+        self.start, self.next = min(self.start, end), end
+        self.burial = () if self.burial and self.burial[-1] >= end else self.burial
+
+    def _new_number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+
+def _is_by(held: Held | None, by: By) -> bool:
+    if held is None:
+        return False
+    return (
+        held.lease_id == by.lease_id and not held.is_bound if isinstance(by, Receipt) else held.consumer == by.consumer
+    )

@@ -1,0 +1,610 @@
+"""The ledger's machine beside a plain model, step by step, through crashes, other leaders and saved states.
+
+After each step the machine has answered and holds what the model does, and so does one that is made anew from what was
+kept: from the log, from a state saved in the log, or from a snapshot and the log behind it.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.property.ledger_model import CHANCE, Held, QueueModel
+
+from penstock.engine.coordination.outcome import Outcome
+from penstock.engine.coordination.schemas import Entry
+from penstock.engine.queues import entries
+from penstock.engine.queues.backoff import Backoff, Growth
+from penstock.engine.queues.entries import LedgerCodec
+from penstock.engine.queues.machine import (
+    By,
+    Change,
+    Holder,
+    LedgerMachine,
+    Receipt,
+    Verdict,
+    VerdictKind,
+    Want,
+)
+from penstock.engine.queues.settings import QUEUE_RULES, SHARE_RULES, OnExpiry, OnFull
+from penstock.engine.queues.window import CHUNK, DELAYED, DYING, LEASED, READY, SETTLED, SHAKEN, Counted, Run
+from penstock.errors import Code, PenstockError
+
+HOUR_MS = 3_600_000
+BEGIN_MS = 1_800_000_000_000
+TO = "asked"
+RULES = {
+    "plain": QUEUE_RULES._replace(
+        visibility_ms=10_000, backoff=Backoff(Growth.EXPONENTIAL, 1000, 60_000, 0.2), max_unacked=30
+    ),
+    "share": SHARE_RULES._replace(limit=4, max_unacked_consumer=12),
+    "drop": QUEUE_RULES._replace(
+        limit=2, backoff=Backoff(), dead_letter=None, durable=False, on_full=OnFull.DROP_OLDEST
+    ),
+    "bulk": QUEUE_RULES._replace(backoff=Backoff(), on_expiry=OnExpiry.DEAD_LETTER, on_full=OnFull.DEAD_LETTER),
+}
+DURABLE = ("plain", "bulk")
+STARTS = (0, CHUNK - 5, CHUNK, 2 * CHUNK - 1)
+VERDICTS = st.builds(
+    Verdict,
+    st.sampled_from(VerdictKind) | st.sampled_from([VerdictKind.ACK, VerdictKind.NACK, VerdictKind.RENEW]),
+    st.sampled_from([None, None, -1, 0, 1, 1000, 30_000, 13 * HOUR_MS, 1 << 70]),
+    st.sampled_from(["", "broken"]),
+)
+GROUPS = st.runner().flatmap(lambda world: st.sampled_from(world.likely_groups()))
+CONSUMERS = st.sampled_from(["anna", "bert"])
+CODEC = LedgerCodec()
+
+Shown = dict[str, Any]
+
+
+def make_burying(runs: Sequence[Run]) -> entries.Burying:
+    return entries.Burying(UUID(int=1), 0, 7, 0, tuple(runs))
+
+
+class Snapshot(NamedTuple):
+    """The state at a place in the log, outside of it."""
+
+    offset: int
+    entries: list[Entry]
+
+
+def show_dump(dump: Sequence[Entry], now: int) -> Shown:  # noqa: C901 - one case for each kind of entry
+    """What is true of each offset, as far as it is no matter of when somebody looks."""
+    shown: Shown = {}
+    by_number: dict[int, Shown] = {}
+    for _, (number,), value in dump:
+        queue = by_number.get(number, {})
+        match value:
+            case entries.Led():
+                shown["epoch"] = value.epoch
+            case entries.Opened():
+                states = dict.fromkeys(range(value.start, value.next), (SETTLED,))
+                queue = {"start": value.start, "next": value.next, "states": states, "parts": [], "burial": ()}
+                shown[value.name] = by_number[number] = queue
+            case entries.ChunkSaved():
+                for offset in range(max(value.base, queue["start"]), min(value.base + CHUNK, queue["next"])):
+                    at = offset - value.base
+                    queue["states"][offset] = _state(value.states[at], value.deliveries[at], value.attempts[at])
+            case entries.Leased():
+                held = (value.lease_id, value.consumer, value.began, value.deadline, value.is_bound)
+                queue["parts"].append((held, _offsets(value.runs)))
+            case entries.Returned():
+                for offset in _offsets(value.runs):
+                    _, deliveries, attempts, _ = queue["states"][offset]
+                    state = _delayed(deliveries, attempts, value.due, now, is_shaken=value.is_shaken)
+                    queue["states"][offset] = state
+            case entries.Dying():
+                for offset in _offsets(value.runs):
+                    queue["states"][offset] += (value.cause, value.reason)
+            case entries.Burying():
+                queue["burial"] = _offsets(value.runs)
+    for queue in by_number.values():
+        queue["parts"].sort()
+    return shown
+
+
+def _state(state: int, deliveries: int, attempts: int) -> tuple[Any, ...]:
+    if state == SETTLED:
+        return (SETTLED,)
+    if state in (READY, SHAKEN):
+        return READY, deliveries, attempts, state == SHAKEN
+    return (state, deliveries, attempts) if state == DYING else (state, deliveries, attempts, False)
+
+
+def _delayed(deliveries: int, attempts: int, due: int, now: int, *, is_shaken: bool) -> tuple[Any, ...]:
+    """Whether it is ready is the same as whether it is due: it is looked at before anything is leased."""
+    return (READY if due <= now else DELAYED, deliveries, attempts, is_shaken, *([due] if due > now else []))
+
+
+def show_model(queues: dict[str, QueueModel], epoch: int, now: int) -> Shown:
+    shown: Shown = {"epoch": epoch}
+    for name, queue in queues.items():
+        states: dict[int, Any] = {}
+        for offset, message in queue.messages.items():
+            state, deliveries, attempts, _, due, is_shaken, cause, reason = message
+            if state == DELAYED:
+                states[offset] = _delayed(deliveries, attempts, due, now, is_shaken=is_shaken)
+            else:
+                states[offset] = _state(SHAKEN if is_shaken else state, deliveries, attempts)
+            if state == DYING:
+                states[offset] += (cause, reason)
+        parts = sorted((tuple(held[1:]), tuple(offsets)) for held, offsets in queue.parts().items())
+        place = {"start": queue.start, "next": queue.next}
+        shown[name] = {**place, "states": states, "parts": parts, "burial": queue.burial}
+    return shown
+
+
+def _offsets(runs: Sequence[Run]) -> tuple[int, ...]:
+    return tuple(offset for first, last in runs for offset in range(first, last + 1))
+
+
+def _each(counted: Counted) -> Iterator[tuple[int, int, int]]:
+    first, last, deliveries, attempts = counted
+    return ((offset, deliveries, attempts) for offset in range(first, last + 1))
+
+
+def _ranges(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    first = offsets[0]
+    for offset, following in zip(offsets, [*offsets[1:], None], strict=True):
+        if following != offset + 1:
+            yield first, offset
+            first = following or 0
+
+
+class Moment(NamedTuple):
+    """Where the log ended, and what was true then."""
+
+    log_end: int
+    epoch: int
+    queues: dict[str, QueueModel]
+
+
+class LedgerWorld(RuleBasedStateMachine):
+    """Takes steps with both, and keeps what the machine says is to be kept."""
+
+    most = 12
+    """Messages at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = BEGIN_MS
+        self.end = 0
+        self.next_id = 1
+        self.epoch = -1
+        self.queues: dict[str, QueueModel] = {}
+        self.log: list[Entry] = []
+        self.log_start = 0
+        self.snapshot: Snapshot | None = None
+        self.past: list[Moment] = []
+        """After each step, since everything was safe the last time."""
+        self.saving: Iterator[list[Entry]] | None = None
+        self.saving_from = 0
+        self.given: list[tuple[str, int, list[int]]] = []
+        """All leases that anybody was ever told."""
+        self.machine = self.make_machine()
+        self.lead(0, 0)
+
+    # --- keeping
+
+    def make_machine(self, kept: Sequence[Entry] = ()) -> LedgerMachine:
+        machine = LedgerMachine(RULES.__getitem__, lambda: DURABLE, lambda: self.next_id, lambda: CHANCE)
+        for entry in kept:
+            machine.replay(entry, -1, None, self.now)
+        return machine
+
+    def dump(self, machine: LedgerMachine) -> list[Entry]:
+        return [entry for entry, _ in machine.dump()]
+
+    def kept(self) -> list[Entry]:
+        """What the next leader reads."""
+        if self.snapshot is None or self.snapshot.offset < self.log_start:
+            return self.log[self.log_start :]
+        return [*self.snapshot.entries, *self.log[self.snapshot.offset :]]
+
+    def keep(self, records: Sequence[Entry]) -> None:
+        for entry in records:
+            key, value = CODEC.encode(entry)
+            decoded = CODEC.decode(key, value)
+            assert decoded == entry
+            self.log.append(decoded)
+        self.past.append(Moment(len(self.log), self.epoch, self.copies(self.queues)))
+
+    def copies(self, queues: dict[str, QueueModel]) -> dict[str, QueueModel]:
+        return {name: queue.copy() for name, queue in queues.items()}
+
+    def told(self, outcome: Outcome) -> Any:
+        """Keep what comes of a step, and return what it answers."""
+        self.keep(outcome.records)
+        (reply,) = outcome.replies
+        assert reply.to == TO
+        if isinstance(reply.answer, PenstockError):
+            assert not outcome.records
+            return reply.answer.code
+        return reply.answer
+
+    def lead(self, epoch: int, data_end: int) -> None:
+        """What a broker does first with a machine it has loaded."""
+        for queue in self.queues.values():
+            if epoch > self.epoch:
+                queue.cut(data_end)
+            queue.end_bound()
+        self.epoch = max(self.epoch, epoch)
+        self.keep(self.machine.led(self.now, epoch, data_end).records)
+        self.tick()
+
+    def likely_groups(self) -> list[str]:
+        """Mostly those that are known."""
+        return [*sorted(self.queues) * 5, "drop"]
+
+    def queue(self, name: str) -> QueueModel | None:
+        return self.queues.get(name)
+
+    # --- groups and messages
+
+    @initialize(name=st.sampled_from(sorted(RULES)), start=st.sampled_from(STARTS), count=st.integers(0, 40))
+    def begin(self, name: str, start: int, count: int) -> None:
+        self.end += start + count
+        self.open(name, start)
+
+    @precondition(lambda self: len(self.queues) < 3)
+    @rule(name=st.sampled_from(sorted(RULES)), start=st.sampled_from(STARTS))
+    def open(self, name: str, start: int) -> None:
+        self.queues.setdefault(name, QueueModel(RULES[name], start))
+        assert self.told(self.machine.open(self.now, TO, name, start)) is None
+
+    @rule(count=st.integers(1, 20))
+    def send(self, count: int) -> None:
+        self.end += count
+
+    @rule(
+        name=GROUPS,
+        consumer=CONSUMERS,
+        share=st.integers(1, 12),
+        visibility_ms=st.sampled_from([None, None, 1000, 20 * HOUR_MS]),
+        bound=st.booleans(),
+    )
+    def lease(self, name: str, consumer: str, share: int, visibility_ms: int | None, *, bound: bool) -> None:
+        want = Want(name, consumer, max(1, self.most * share // 12), visibility_ms, bound)
+        queue = self.queue(name)
+        if queue is None:
+            with pytest.raises(PenstockError) as refused:
+                self.machine.lease(self.now, want, self.end)
+            assert refused.value.code is Code.UNKNOWN_QUEUE
+            return
+        again = self.make_machine(self.kept())
+        self.ripen()
+        expected = queue.lease(self.now, want, self.end, self.next_id)
+        leased, outcome = self.machine.lease(self.now, want, self.end)
+        assert [each for counted in leased.ranges for each in _each(counted)] == expected
+        same, _ = again.lease(self.now, want, self.end)
+        assert [each for counted in same.ranges for each in _each(counted)] == expected
+        assert len(outcome.records) == bool(expected)
+        if expected:
+            offsets = [offset for offset, _, _ in expected]
+            held = queue.messages[offsets[0]].held
+            assert held is not None
+            assert (leased.lease_id, leased.deadline) == (self.next_id, held.deadline)
+            self.given.append((name, self.next_id, offsets))
+            self.next_id += 1
+        self.keep(outcome.records)
+
+    def ripen(self) -> None:
+        for queue in self.queues.values():
+            queue.ripen(self.now)
+
+    @rule(name=st.sampled_from(["drop", "bulk"]), excess=st.integers(0, 12))
+    def overflow(self, name: str, excess: int) -> None:
+        queue = self.queue(name)
+        if queue is not None:
+            queue.overflow(excess, self.end)
+            self.keep(self.machine.overflow(self.now, name, excess, self.end).records)
+
+    @rule(
+        name=GROUPS,
+        consumer=CONSUMERS,
+        shares=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+        verdict=VERDICTS,
+        by_name=st.booleans(),
+    )
+    def work(self, name: str, consumer: str, shares: tuple[int, int], verdict: Verdict, *, by_name: bool) -> None:
+        """Messages come, are leased, and settled as far as there is time."""
+        queue = self.queue(name)
+        if queue is not None:
+            self.end = max(self.end, queue.next + self.most // 2)
+        self.lease(name, consumer, shares[0], None, bound=False)
+        self.settle_what_is_leased(name, -1, 0, shares[1], [verdict], by_name=by_name)
+
+    # --- verdicts
+
+    def settle(self, name: str, by: By, changes: Sequence[Change]) -> None:
+        queue = self.queue(name)
+        expected = Code.UNKNOWN_QUEUE if queue is None else queue.settle(self.now, by, changes)
+        assert self.told(self.machine.settle(self.now, TO, name, by, changes)) == expected
+
+    @rule(
+        name=GROUPS,
+        which=st.integers(0, 5),
+        low=st.integers(0, 11),
+        share=st.integers(1, 12),
+        verdicts=st.lists(VERDICTS, min_size=1, max_size=3),
+        by_name=st.booleans(),
+    )
+    def settle_what_is_leased(
+        self, name: str, which: int, low: int, share: int, verdicts: list[Verdict], *, by_name: bool
+    ) -> None:
+        queue = self.queue(name)
+        parts = {} if queue is None else queue.parts()
+        if not parts:
+            return
+        held = sorted(parts)[which % len(parts)]
+        mine = sorted(offset for other in parts for offset in parts[other] if _is_alike(held, other, by_name=by_name))
+        at = low * len(mine) // 12
+        chosen = mine[at : at + max(1, len(mine) * share // 12)]
+        size = -(-len(chosen) // len(verdicts))
+        pieces = [chosen[begin : begin + size] for begin in range(0, len(chosen), size)]
+        changes = [
+            Change(first, last, verdict)
+            for piece, verdict in zip(pieces, verdicts, strict=False)
+            for first, last in _ranges(piece)
+        ]
+        self.settle(name, Holder(held.consumer) if by_name else Receipt(held.lease_id), changes)
+
+    @precondition(lambda self: self.given)
+    @rule(which=st.integers(0, 20), verdict=VERDICTS)
+    def settle_what_was_leased_once(self, which: int, verdict: Verdict) -> None:
+        name, lease_id, offsets = self.given[-1 - which % len(self.given)]
+        self.settle(name, Receipt(lease_id), [Change(*each, verdict) for each in _ranges(offsets)])
+
+    @rule(
+        name=GROUPS,
+        by=st.builds(Holder, CONSUMERS) | st.builds(Receipt, st.integers(0, 10)),
+        ranges=st.lists(st.tuples(st.integers(-3, 12), st.integers(-1, 6), VERDICTS), max_size=4),
+    )
+    def settle_anything(self, name: str, by: By, ranges: list[tuple[int, int, Verdict]]) -> None:
+        queue = self.queue(name)
+        base = 0 if queue is None else queue.start
+        self.settle(name, by, [Change(base + low, base + low + more, verdict) for low, more, verdict in ranges])
+
+    @rule(name=GROUPS, consumer=CONSUMERS, graceful=st.booleans())
+    def leave(self, name: str, consumer: str, *, graceful: bool) -> None:
+        queue = self.queue(name)
+        expected = Code.UNKNOWN_QUEUE if queue is None else queue.leave(self.now, consumer, graceful=graceful)
+        assert self.told(self.machine.leave(self.now, TO, name, consumer, graceful=graceful)) == expected
+
+    # --- dead letters
+
+    @rule(name=GROUPS, most=st.integers(1, 6), is_forgotten=st.booleans())
+    def bury(self, name: str, most: int, *, is_forgotten: bool) -> None:
+        """Take the next step of a burial."""
+        found = [each for each in self.machine.dying(most) if each.group == name]
+        queue = self.queue(name)
+        if queue is None or not (queue.in_state(DYING) or queue.burial):
+            assert not found
+            return
+        ((_, begun, runs),) = found
+        chosen = _offsets(runs)
+        if queue.burial:
+            assert begun is not None
+            assert _offsets(begun.runs) == chosen == queue.burial
+            if is_forgotten:
+                queue.burial = ()
+                assert self.told(self.machine.forget_burial(self.now, TO, name)) is None
+            else:
+                queue.buried()
+                assert self.told(self.machine.buried(self.now, TO, name, begun)) is None
+            return
+        assert begun is None
+        alike = [each for each in queue.in_state(DYING) if queue.messages[each][-2:] == queue.messages[chosen[0]][-2:]]
+        assert len(chosen) == min(most, len(alike))
+        for offset in chosen:
+            state, deliveries, attempts, *_, cause, reason = queue.messages[offset]
+            assert state == DYING
+            assert self.machine.dead(name, offset) == (cause, reason, deliveries, attempts)
+        queue.burial = chosen
+        assert self.told(self.machine.bury(self.now, TO, name, make_burying(runs))) is None
+
+    @rule(name=GROUPS, low=st.integers(0, 10))
+    def bury_what_is_not_dying(self, name: str, low: int) -> None:
+        queue = self.queue(name)
+        if queue is not None and queue.start + low not in queue.in_state(DYING):
+            burying = make_burying([Run(queue.start + low, queue.start + low)])
+            assert self.told(self.machine.bury(self.now, TO, name, burying)) is Code.INVALID_REQUEST
+
+    # --- time and place
+
+    @rule(
+        passed_ms=st.sampled_from([1, 999, 1000, 5000, 10_000, 30_000, 5 * HOUR_MS, 20 * HOUR_MS]),
+        is_late=st.booleans(),
+    )
+    def pass_time(self, passed_ms: int, *, is_late: bool) -> None:
+        self.now += passed_ms
+        if not is_late:
+            self.tick()
+
+    @rule()
+    def tick(self) -> None:
+        for queue in self.queues.values():
+            queue.tick(self.now)
+        self.keep(self.machine.tick(self.now).records)
+
+    @rule(name=GROUPS, beyond=st.integers(-3, 20))
+    def purge(self, name: str, beyond: int) -> None:
+        queue = self.queue(name)
+        before = max(0, (0 if queue is None else queue.start) + beyond)
+        expected = Code.UNKNOWN_QUEUE if queue is None else queue.purge(before)
+        self.end = max(self.end, before)
+        assert self.told(self.machine.purge(self.now, TO, name, before)) == expected
+
+    @rule(beyond=st.integers(0, 10))
+    def trim(self, beyond: int) -> None:
+        before = min([queue.start for queue in self.queues.values()], default=0) + beyond
+        for queue in self.queues.values():
+            if before > queue.start:
+                queue.purge(before)
+        self.end = max(self.end, before)
+        self.keep(self.machine.trim(before).records)
+
+    @rule(name=GROUPS, start=st.sampled_from(STARTS))
+    def restart(self, name: str, start: int) -> None:
+        queue = self.queue(name)
+        if queue is not None:
+            queue.restart(start)
+        expected = Code.UNKNOWN_QUEUE if queue is None else None
+        assert self.told(self.machine.restart(self.now, TO, name, start)) == expected
+
+    @precondition(lambda self: len(self.queues) > 1)
+    @rule(name=GROUPS)
+    def delete(self, name: str) -> None:
+        expected = None if self.queues.pop(name, None) else Code.UNKNOWN_QUEUE
+        assert self.told(self.machine.delete(self.now, TO, name)) == expected
+
+    # --- crashes
+
+    @rule()
+    def all_is_safe(self) -> None:
+        """Answers have gone out."""
+        self.past = self.past[-1:]
+
+    @rule(lost=st.integers(0, 6))
+    def crash(self, lost: int) -> None:
+        """The broker comes back in the same epoch, with what was kept."""
+        self.load(lost)
+        self.lead(self.epoch, 0)
+
+    @rule(lost=st.integers(0, 6), cut=st.integers(0, 12))
+    def another_leader(self, lost: int, cut: int) -> None:
+        """Another broker leads. Some messages may be others there."""
+        self.load(lost)
+        nexts = [queue.next for queue in self.queues.values()]
+        self.end = max(0, min([self.end, *(each - cut for each in nexts if cut)]))
+        self.lead(self.epoch + 1, self.end)
+
+    def load(self, lost: int) -> None:
+        del self.past[max(1, len(self.past) - lost) :]
+        log_end, self.epoch, queues = self.past[-1]
+        del self.log[log_end:]
+        self.queues = self.copies(queues)
+        self.saving = None
+        self.machine = self.make_machine(self.kept())
+
+    # --- saving
+
+    @rule(count=st.integers(1, 6))
+    def save(self, count: int) -> None:
+        """Write some pieces of the state; when all are there, nothing before the first is read any more."""
+        if self.saving is None:
+            self.saving, self.saving_from = self.machine.saved(), len(self.log)
+        for _ in range(count):
+            piece = next(self.saving, None)
+            if piece is None:
+                self.saving, self.log_start = None, self.saving_from
+                self.all_is_safe()
+                return
+            self.keep(piece)
+
+    @rule()
+    def take_snapshot(self) -> None:
+        """As a broker does that stops: outside of the log."""
+        self.all_is_safe()
+        self.snapshot = Snapshot(len(self.log), self.dump(self.machine))
+
+    # --- what is always so
+
+    @invariant()
+    def the_machine_holds_what_the_model_does(self) -> None:
+        expected = show_model(self.queues, self.epoch, self.now)
+        dump = self.dump(self.machine)
+        assert show_dump(dump, self.now) == expected
+        assert show_dump(self.dump(self.make_machine(dump)), self.now) == expected
+        assert show_dump(self.dump(self.make_machine(self.kept())), self.now) == expected
+        starts = [self.queues[name].start if name in self.queues else 0 for name in DURABLE]
+        assert self.machine.floor() == min(starts)
+
+    @invariant()
+    def counts_agree(self) -> None:
+        for name, queue in self.queues.items():
+            figures = self.machine.figures(name, self.end)
+            assert (figures.start, figures.next) == (queue.start, queue.next)
+            assert figures.ready == len(queue.in_state(READY)) + max(0, self.end - queue.next)
+            assert figures.leased == len(queue.in_state(LEASED))
+            assert figures.delayed == len(queue.in_state(DELAYED))
+            assert figures.dying == len(queue.in_state(DYING))
+            assert figures.settled_beyond == len(queue.in_state(SETTLED))
+
+    @invariant()
+    def deadlines_are_not_missed(self) -> None:
+        deadlines = [at for queue in self.queues.values() for at in queue.deadlines()]
+        if deadlines:
+            earliest = self.machine.next_deadline()
+            assert earliest is not None
+            assert earliest <= min(deadlines)
+
+    def teardown(self) -> None:
+        """In the end everybody gets everything that is left."""
+        for name, queue in self.queues.items():
+            self.end = min(self.end, queue.next + 20)  # it takes the longer the more messages nobody had yet
+            left = -1
+            while queue.next < self.end or queue.in_state(READY) or queue.deadlines():
+                assert left != (left := self.unsettled(queue)), "nobody gets what is left"
+                for _ in range(2):  # it may come back, and be delayed
+                    self.now += 8 * 24 * HOUR_MS
+                    self.tick()
+                self.lease(name, "last", 12, None, bound=False)
+                leased = queue.in_state(LEASED)
+                acks = [Change(*each, Verdict(VerdictKind.ACK)) for each in (_ranges(leased) if leased else ())]
+                self.settle(name, Holder("last"), acks)
+
+    def unsettled(self, queue: QueueModel) -> int:
+        return self.end - queue.start - len(queue.in_state(SETTLED)) - len(queue.in_state(DYING))
+
+
+def _is_alike(held: Held, other: Held, *, by_name: bool) -> bool:
+    return held.consumer == other.consumer if by_name else held.lease_id == other.lease_id
+
+
+class BulkyWorld(LedgerWorld):
+    """The same with more messages at a time than a chunk has."""
+
+    most = 1500
+
+    @rule(count=st.integers(1, 20))
+    def send(self, count: int) -> None:
+        self.end += 200 * count
+
+    def teardown(self) -> None:
+        """Hundreds that come one by one, each at its last chance, take too long."""
+
+
+def run(world: type[LedgerWorld], examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        world,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+            derandomize=True,
+            phases=[Phase.generate, *([] if os.environ.get("NO_SHRINK") else [Phase.shrink])],
+        ),
+    )
+
+
+def test_few_messages() -> None:
+    run(LedgerWorld, 200, 40)
+
+
+def test_many_messages() -> None:
+    run(BulkyWorld, 20, 25)

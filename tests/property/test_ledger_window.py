@@ -1,0 +1,290 @@
+"""The window of a group beside a dict with one entry for each offset, above all around the ends of chunks."""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from penstock.engine.queues.window import (
+    CHUNK,
+    DELAYED,
+    DYING,
+    LEASED,
+    MOST_COUNTED,
+    READY,
+    SETTLED,
+    SHAKEN,
+    STATES,
+    Chunk,
+    Run,
+    Window,
+)
+
+OTHERS = st.sampled_from([READY, DELAYED, DYING, SHAKEN, SETTLED, SETTLED, SETTLED])
+NEAR_ENDS = st.builds(
+    lambda chunk, more: max(0, chunk * CHUNK + more), st.integers(0, 3), st.integers(-3, 3) | st.integers(-200, 200)
+)
+"""Offsets, counted from where the chunk of the start begins; ranges are between two of them."""
+RANGES = st.lists(st.tuples(NEAR_ENDS, NEAR_ENDS), max_size=2)
+MOVES = st.none() | NEAR_ENDS
+Chunks = Iterator[tuple[int, Chunk | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    state: int = READY
+    deliveries: int = 0
+    attempts: int = 0
+    slot: int = 0
+
+
+class WindowWorld(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.window = Window(0)
+        self.start = 0
+        self.offsets: dict[int, Offset] = {}
+        """From the start to the next, without a gap."""
+        self.slots = 0
+
+    @property
+    def next(self) -> int:
+        return self.start + len(self.offsets)
+
+    @initialize(start=NEAR_ENDS)
+    def begin(self, start: int) -> None:
+        self.window = Window(start)
+        self.start = start
+
+    @property
+    def base(self) -> int:
+        return self.start - self.start % CHUNK
+
+    def touched(self, one: int, other: int) -> list[int]:
+        """The offsets between two, as far as they are touched."""
+        first, last = sorted((self.base + one, self.base + other))
+        return list(range(max(first, self.start), min(last, self.next - 1) + 1))
+
+    def change(self, offsets: list[int], **changes: int) -> None:
+        for offset in offsets:
+            self.offsets[offset] = replace(self.offsets[offset], **changes)
+        while self.offsets and self.offsets[self.start].state == SETTLED:
+            del self.offsets[self.start]
+            self.start += 1
+
+    def unsettled(self, one: int, other: int) -> list[int]:
+        """The first neighbours in a range that are not settled: what is, stays so."""
+        offsets = self.touched(one, other)
+        open_ = [offset for offset in offsets if self.offsets[offset].state != SETTLED]
+        return [offset for at, offset in enumerate(open_) if offset == open_[0] + at]
+
+    # --- changes
+
+    @rule(to=NEAR_ENDS, more=st.integers(1, 5))
+    def take_new(self, to: int, more: int) -> None:
+        last = max(self.base + to, self.next + more)
+        self.window.take_new(last)
+        self.offsets |= {offset: Offset() for offset in range(self.next, last + 1)}
+
+    @rule(one=NEAR_ENDS, other=NEAR_ENDS, state=OTHERS)
+    def set(self, one: int, other: int, state: int) -> None:
+        offsets = self.touched(one, other) if state == SETTLED else self.unsettled(one, other)
+        if offsets:
+            self.window.set(offsets[0], offsets[-1], state)
+            self.change(offsets, state=state)
+
+    @rule(one=NEAR_ENDS, other=NEAR_ENDS)
+    def lease(self, one: int, other: int) -> None:
+        offsets = self.unsettled(one, other)
+        if offsets:
+            self.slots += 1
+            self.window.lease(offsets[0], offsets[-1], self.slots)
+            for offset in offsets:
+                deliveries = min(self.offsets[offset].deliveries + 1, MOST_COUNTED)
+                self.change([offset], state=LEASED, slot=self.slots, deliveries=deliveries)
+
+    @rule(one=NEAR_ENDS, other=NEAR_ENDS, times=st.sampled_from([1, 1, 1, 300]), is_unread=st.booleans())
+    def failed(self, one: int, other: int, times: int, *, is_unread: bool) -> None:
+        offsets = self.unsettled(one, other)
+        for _ in range(times if offsets else 0):
+            self.window.failed(offsets[0], offsets[-1])
+        if offsets and is_unread:
+            self.window.unread(offsets[0], offsets[-1])
+        for offset in offsets:
+            attempts = min(self.offsets[offset].attempts + times, MOST_COUNTED)
+            deliveries = max(self.offsets[offset].deliveries - is_unread, 0)
+            self.change([offset], attempts=attempts, deliveries=deliveries)
+
+    @rule(to=NEAR_ENDS, back=st.integers(0, 5))
+    def move_to(self, to: int, back: int) -> None:
+        """Also to where it has been."""
+        self.move(max(0, self.base + to - back), (self.window,))
+
+    def move(self, start: int, windows: Iterable[Window]) -> None:
+        for window in windows:
+            window.move_to(start)
+        if start > self.start:
+            self.offsets = {offset: each for offset, each in self.offsets.items() if offset >= start}
+            self.start = start
+            self.change([])
+
+    @rule(at=NEAR_ENDS, back=st.integers(0, 5))
+    def cut(self, at: int, back: int) -> None:
+        end = max(0, self.base + at - back)
+        self.window.cut(end)
+        if end < self.next:
+            self.offsets = {offset: each for offset, each in self.offsets.items() if offset < end}
+            self.start = min(self.start, end)
+
+    # --- saving
+
+    @rule(written=st.integers(0, 3), is_listed=st.booleans(), to=st.none() | NEAR_ENDS, settled=RANGES, moved=MOVES)
+    def restore(
+        self, written: int, to: int | None, settled: list[tuple[int, int]], moved: int | None, *, is_listed: bool
+    ) -> None:
+        """A window is made of what is saved of this one; who reads it makes the changes that came in between.
+
+        Slots are told by leases, which come behind.
+        """
+        again = Window(0)
+        again.begin_restoring(self.window.start, self.window.next)
+        chunks = self.window.chunks()
+        if is_listed:
+            self.write(chunks, again, written)
+        windows = (self.window, again)
+        if to is not None and self.base + to >= self.next:
+            for window in windows:
+                window.take_new(self.base + to)
+            self.offsets |= {offset: Offset() for offset in range(self.next, self.base + to + 1)}
+        for one, other in settled:
+            offsets = self.touched(one, other)
+            if offsets:
+                for window in windows:
+                    window.set(offsets[0], offsets[-1], SETTLED)
+                self.change(offsets, state=SETTLED)
+        if moved is not None:
+            self.move(self.base + moved, windows)
+            if self.start == self.next:
+                for window in windows:
+                    window.take_new(self.next)
+                self.offsets[self.next] = Offset()
+        self.write(chunks, again, None)
+        again.end_restoring()
+        self.window = again
+        for offset, each in self.offsets.items():
+            if each.state == LEASED:
+                self.window.reslot(offset, offset, each.slot)
+
+    def write(self, chunks: Chunks, again: Window, most: int | None) -> None:
+        count = 0
+        while count != most and (found := next(chunks, None)) is not None:
+            base, chunk = found
+            if chunk is not None:
+                again.restore(base, bytes(chunk.states), bytes(chunk.deliveries), bytes(chunk.attempts))
+            count += 1
+
+    # --- what is always so
+
+    @invariant()
+    def it_is_as_the_dict_says(self) -> None:
+        window = self.window
+        assert (window.start, window.next) == (self.start, self.next)
+        states = [each.state for each in self.offsets.values()]
+        assert window.counts == [states.count(state) for state in STATES]
+        assert [window.state_of(offset) for offset in self.offsets] == states
+        for offset, each in self.offsets.items():
+            if each.state != SETTLED:
+                assert window.counts_of(offset) == (each.deliveries, each.attempts)
+            if each.state == LEASED:
+                assert window.slot_of(offset) == each.slot
+        assert window.state_of(self.start - 1) == SETTLED
+        assert window.state_of(self.next) == READY
+
+    @invariant()
+    def settled_chunks_take_no_room(self) -> None:
+        chunks = dict(self.window.chunks())
+        assert all(self.start - CHUNK < base < self.next for base in chunks)
+        for base, chunk in chunks.items():
+            whole = base >= self.start and all(
+                offset in self.offsets and self.offsets[offset].state == SETTLED for offset in range(base, base + CHUNK)
+            )
+            assert (chunk is None) == whole
+
+    @rule(one=NEAR_ENDS, other=NEAR_ENDS, back=st.integers(0, 5))
+    def look(self, one: int, other: int, back: int) -> None:
+        first, last = sorted((max(0, self.base + one - back), self.base + other))
+        offsets = [offset for offset in range(first, last + 1) if offset in self.offsets]
+        for state in STATES:
+            runs = list(self.window.runs_in(first, last, state))
+            assert _offsets(runs) == [offset for offset in offsets if self.offsets[offset].state == state]
+        leased = [(offset, slot) for run, slot in self.window.leased_in(first, last) for offset in _offsets([run])]
+        assert leased == [
+            (offset, self.offsets[offset].slot) for offset in offsets if self.offsets[offset].state == LEASED
+        ]
+        assert self.window.unsettled_below(last) == max(0, last - self.next) + sum(
+            each.state != SETTLED for offset, each in self.offsets.items() if offset < last
+        )
+        self.look_for_the_first(first, last)
+
+    def look_for_the_first(self, first: int, last: int) -> None:
+        again = [
+            offset
+            for offset in range(max(first, self.start), min(last + 1, self.next))
+            if self.offsets[offset].state in (READY, SHAKEN)
+        ]
+        found = self.window.first_again(first, last)
+        if not again:
+            assert found is None
+            return
+        assert found is not None
+        end = again[0] + 1
+        like = self.offsets[again[0]]
+        while end % CHUNK and end in self.offsets and _are_alike(like, self.offsets[end]):
+            end += 1
+        assert found == Run(again[0], end - 1)
+
+    @rule(one=NEAR_ENDS, other=NEAR_ENDS)
+    def count(self, one: int, other: int) -> None:
+        offsets = self.unsettled(one, other)
+        if not offsets:
+            return
+        counted = list(self.window.counted(offsets[0], offsets[-1]))
+        expected = [
+            (members[0], members[-1], *counters)
+            for counters, members in (
+                (counters, list(group))
+                for counters, group in groupby(
+                    offsets, lambda at: (self.offsets[at].deliveries, self.offsets[at].attempts)
+                )
+            )
+        ]
+        assert [tuple(each) for each in counted] == expected
+
+
+def _are_alike(one: Offset, other: Offset) -> bool:
+    if one.state == SHAKEN:
+        return (one.state, one.deliveries, one.attempts) == (other.state, other.deliveries, other.attempts)
+    return one.state == other.state
+
+
+def _offsets(runs: list[Run]) -> list[int]:
+    return [offset for run in runs for offset in range(run.first, run.last + 1)]
+
+
+def test_window() -> None:
+    run_state_machine_as_test(
+        WindowWorld,
+        settings=settings(
+            max_examples=200,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            database=None,
+            derandomize=True,
+            phases=[Phase.generate, *([] if os.environ.get("NO_SHRINK") else [Phase.shrink])],
+        ),
+    )
