@@ -102,7 +102,7 @@ def show_dump(dump: Sequence[Entry], now: int) -> Shown:  # noqa: C901 - one cas
                 queue["parts"].append((held, _offsets(value.runs)))
             case entries.Returned():
                 for offset in _offsets(value.runs):
-                    _, deliveries, attempts, _ = queue["states"][offset]
+                    _, deliveries, attempts, *_ = queue["states"][offset]
                     state = _delayed(deliveries, attempts, value.due, now, is_shaken=value.is_shaken)
                     queue["states"][offset] = state
             case entries.Dying():

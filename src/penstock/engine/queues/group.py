@@ -316,11 +316,11 @@ class Group:
                 )
 
     def _saved_due(self) -> Iterator[Value]:
-        alike: dict[tuple[int, int, bool], list[Run]] = {}
+        alike: dict[tuple[int, int, bool], dict[Run, None]] = {}
         for due in self._due:
             if due.group == self.number:
-                runs = alike.setdefault((due.since, due.at, due.is_shaken), [])
-                runs.extend(self.window.runs_in(due.first, due.last, DELAYED))
+                runs = alike.setdefault((due.since, due.at, due.is_shaken), {})
+                runs.update(dict.fromkeys(self.window.runs_in(due.first, due.last, DELAYED)))
         for (since, at, is_shaken), runs in alike.items():
             if runs:
                 yield entries.Returned(0, since, at, is_shaken, False, True, tuple(runs))
