@@ -13,8 +13,8 @@ from scripts.sentences import mended
 from penstock.cluster.broker_settings import THROTTLE, TOPIC_DEFAULTS
 from penstock.cluster.image import CORDON
 from penstock.engine.topic_config import SETTINGS as TOPIC_SETTINGS
-from penstock.observe.meanings import BROKER_GAUGES
-from penstock.observe.metrics import Exposition
+from penstock.observe.meanings import BROKER_GAUGES, Meaning
+from penstock.observe.metrics import Exposition, Gauge
 from penstock.observe.stats import Stats
 from penstock.pipelines.keys import Key, Keys
 from penstock.pipelines.sinks import KINDS, kind_of
@@ -341,11 +341,17 @@ def sinks() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _example(meaning: Meaning) -> Gauge:
+    if meaning.labels:
+        return {("",) * len(meaning.labels): 0.0}
+    return {"": 0.0} if meaning.label else 0.0
+
+
 def metrics() -> str:
     """Everything a scrape of a broker has; one that has served a request, so that its labels show."""
     stats = Stats()
     stats.request("kafka", "produce")
-    gauges = {meaning.field: {"": 0.0} if meaning.label else 0.0 for meaning in BROKER_GAUGES}
+    gauges = {meaning.field: _example(meaning) for meaning in BROKER_GAUGES}
     body, _ = Exposition(stats, lambda: gauges).render()
     lines = [
         "# Metrics",
@@ -355,9 +361,14 @@ def metrics() -> str:
         "sends an API key (`authorization`) or a password (`basic_auth`). The metrics listener (`listeners.metrics`,",
         "`--metrics 9090`, off unless it is named) serves nothing but these figures and `/health`, to whoever can",
         "connect: on loopback for what runs beside the broker, elsewhere with TLS and logins. The",
-        "number of series is bounded: no label is a topic, a group or anything else that clients name.",
+        "number of series is bounded: no label is a topic, a group or anything else that clients name, except",
+        "queues that somebody made.",
         "For groups there",
         "are only sums; `penstock group lag` says which group lags.",
+        "Of queues the first hundred by name have series with their names (`topic`, `group`), and all others, share",
+        "groups among them, are added up under empty names.",
+        "Whoever may read these figures reads these names, too.",
+        "What queues have done is counted by each broker since its start, when it is decided.",
         "",
         "Metrics of the whole cluster (`leaderless`, `elr_members`, `last_members`, `moving`, `members`,",
         "`brokers`) say",

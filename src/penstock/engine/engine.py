@@ -35,6 +35,7 @@ from penstock.engine.queues.queues import Queues
 from penstock.engine.queues.receiving import Receiving
 from penstock.engine.queues.saving import Saving
 from penstock.engine.queues.sharing import Sharing
+from penstock.engine.queues.tally import Tally
 from penstock.engine.replicas import Replicas
 from penstock.engine.scrubber import Scrubber
 from penstock.engine.settings import EngineSettings, Ports
@@ -128,7 +129,9 @@ class Engine:
         self.elsewhere = Elsewhere(self.topics, self.access, disk)
         self.forwarding = Forwarding(self.publishing, self.topics, self.producer_ids, self.access)
         saving = Saving(self._tasks, self.turns, self._upkeep.delete_records, settings.ledger_entries)
-        self.queues = Queues(self.coordinators, self.topics, randomness, self.attach, saving, self.group_configs.of)
+        self.queues = Queues(
+            self.coordinators, self.topics, randomness, self.attach, saving, self.group_configs.of, Tally(stats)
+        )
         self.queues.burials = Burials(
             self.topics,
             self.queues.rulebook,
@@ -137,6 +140,7 @@ class Engine:
             self._dead_letter_topic,
             clock,
             self._tasks,
+            self.queues.tally,
         )
         self.receiving = Receiving(self.queues, clock)
         find = partial(self.find_offset_by_time, committed=False)

@@ -14,6 +14,8 @@ class Meaning(NamedTuple):
     help: str
     label: str = ""
     """What its values are told apart by, from a fixed list or the settings."""
+    labels: tuple[str, ...] = ()
+    """The same where there are several of them."""
 
 
 COUNTERS: tuple[Meaning, ...] = (
@@ -102,6 +104,19 @@ COUNTERS: tuple[Meaning, ...] = (
         "storage_corrupt_blocks",
         "Stored blocks whose checksum did not match. If it is above zero, check the disk.",
     ),
+    Meaning("queue_leased", "queue_leased_messages", "Messages leased to consumers of queues, each time anew."),
+    Meaning("queue_redriven", "queue_redriven_messages", "Dead letters that went back to the queue they were from."),
+    Meaning(
+        "queue_burial_failures",
+        "queue_burial_failures",
+        "Tries to write dead letters that failed. They are made again; meanwhile the messages are dying, and kept.",
+    ),
+    Meaning(
+        "queue_unread_headers",
+        "queue_unread_headers",
+        "Headers of delivered messages that were to say something to the queue and could not be read, such as a time "
+        "to live that is no number. The message is delivered as if it did not have them.",
+    ),
 )
 
 
@@ -127,6 +142,28 @@ LABELLED_COUNTERS: tuple[Counted, ...] = (
         "security_denials",
         "Requests, or parts of them, that the rules refused, by what was to be done and to which kind of thing.",
         ("operation", "kind"),
+    ),
+    Counted(
+        "queue_settled",
+        "queue_settled_messages",
+        "Messages of queues that nobody will get any more, by how that came: acked; buried (a dead letter is written, "
+        "or was redriven); dropped without a dead letter because they were rejected, exhausted (tried too often), "
+        "expired or overflowed; purged; trimmed (retention or a deletion took the record first); or gone (there was "
+        "no record to be had, such as of an aborted transaction).",
+        ("how",),
+    ),
+    Counted(
+        "queue_returned",
+        "queue_returned_messages",
+        "Leased messages that can be had again, at once or later, by what brought them back: nack, release, overdue "
+        "(their lease ended), lost (their consumer was) or unread (they did not fit the answer).",
+        ("cause",),
+    ),
+    Counted(
+        "queue_dead_letters",
+        "queue_dead_letters",
+        "Dead letters written, by why the message died.",
+        ("reason",),
     ),
 )
 
@@ -257,6 +294,24 @@ GROUP_GAUGES: tuple[Meaning, ...] = (
     ),
 )
 
+QUEUE_GAUGES: tuple[Meaning, ...] = (
+    Meaning(
+        "queue_messages",
+        "queue_messages",
+        "Messages that are not settled, in partitions this broker leads, by their state: ready, leased, delayed "
+        "(waiting for another attempt) or dying (becoming dead letters). The first hundred queues by name that were "
+        "made as queues; all others, and share groups, are added up with empty names.",
+        labels=("topic", "group", "state"),
+    ),
+    Meaning(
+        "queue_oldest_s",
+        "queue_oldest_seconds",
+        "How long ago the oldest message was sent that is not settled, in partitions this broker leads; 0 where all "
+        "are. Of the queues that have names in queue_messages.",
+        labels=("topic", "group"),
+    ),
+)
+
 SECURITY_GAUGES: tuple[Meaning, ...] = (
     Meaning(
         "insecure",
@@ -323,4 +378,5 @@ BROKER_GAUGES: tuple[Meaning, ...] = (
     *REPLICATION_GAUGES,
     *CLUSTER_GAUGES,
     *GROUP_GAUGES,
+    *QUEUE_GAUGES,
 )

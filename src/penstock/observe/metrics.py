@@ -1,8 +1,8 @@
 """The broker's numbers in Prometheus' form, made when somebody scrapes and never before.
 
 Names are `penstock_<subsystem>_<name>_<unit>`. Labels come from fixed lists (protocol, request kind, a group's state)
-and from settings (files), never from topics, clients or anything else a peer can invent, so the number of series is
-bounded.
+and from settings (files), never from clients or anything else a peer can invent, so the number of series is bounded.
+Queues have names here because somebody made them; there is a most of those, too (`server/queue_survey.py`).
 """
 
 import os
@@ -27,8 +27,9 @@ _BROKER_GAUGES: Mapping[str, Meaning] = {meaning.field: meaning for meaning in B
 _GAUGE_NAME = re.compile(r"^[a-z][a-z0-9_]*$")
 
 REQUEST_LABELS = ("protocol", "request")
-Gauges = Mapping[str, float | Mapping[str, float]]
-"""What is true now by name; where a meaning has a label, by that label's values."""
+Gauge = float | Mapping[str, float] | Mapping[tuple[str, ...], float]
+Gauges = Mapping[str, Gauge]
+"""What is true now by name; where a meaning has a label or several, by their values."""
 
 
 class Exposition:
@@ -104,13 +105,13 @@ class _BrokerCollector(Collector):
         yield errors
 
 
-def _gauge(meaning: Meaning, value: float | Mapping[str, float]) -> Metric:
+def _gauge(meaning: Meaning, value: Gauge) -> Metric:
     name = "penstock_" + meaning.name
     if not isinstance(value, Mapping):
         return GaugeMetricFamily(name, meaning.help, value=float(value))
-    family = GaugeMetricFamily(name, meaning.help, labels=[meaning.label])
+    family = GaugeMetricFamily(name, meaning.help, labels=meaning.labels or [meaning.label])
     for label, each in value.items():
-        family.add_metric([label], float(each))
+        family.add_metric([label] if isinstance(label, str) else label, float(each))
     return family
 
 

@@ -4,6 +4,19 @@ from bisect import bisect_left
 
 LOGIN_MECHANISMS = ("password", "scram", "api key", "certificate")
 SUCCEEDED, FAILED, TOO_EARLY = LOGIN_OUTCOMES = ("succeeded", "failed", "too early")
+QUEUE_SETTLED = (
+    "acked",
+    "gone",
+    "expired",
+    "rejected",
+    "exhausted",
+    "buried",
+    "overflowed",
+    "purged",
+    "trimmed",
+)
+QUEUE_RETURNED = ("nack", "release", "overdue", "lost", "unread")
+QUEUE_DEATHS = ("rejected", "attempts", "deliveries", "expired", "overflow")
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -72,6 +85,13 @@ class Stats:
         "mended_replicas",
         "moved_bytes",
         "protocol_errors",
+        "queue_burial_failures",
+        "queue_dead_letters",
+        "queue_leased",
+        "queue_redriven",
+        "queue_returned",
+        "queue_settled",
+        "queue_unread_headers",
         "recovered_bytes",
         "refused_markers",
         "replica_fetches",
@@ -89,6 +109,13 @@ class Stats:
         self.requests: dict[tuple[str, str], RequestStats] = {}  # (protocol, request kind), both from fixed lists
         self.logins = {(way, outcome): 0 for way in LOGIN_MECHANISMS for outcome in LOGIN_OUTCOMES}
         self.denials = {("describe", "cluster"): 0}  # (operation, kind of thing), of the engine's two lists
+        self.queue_leased = 0
+        self.queue_settled = {(how,): 0 for how in QUEUE_SETTLED}
+        self.queue_returned = {(cause,): 0 for cause in QUEUE_RETURNED}
+        self.queue_dead_letters = {(reason,): 0 for reason in QUEUE_DEATHS}
+        self.queue_redriven = 0
+        self.queue_burial_failures = 0
+        self.queue_unread_headers = 0
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections_open = 0

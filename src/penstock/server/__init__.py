@@ -22,6 +22,6 @@ system_clock.py  the clock port on this machine
 cluster.py  a broker's part in a cluster
 cluster_gauges.py  what is true of that at a scrape
 sealing_keys.py  which keys seal and open secrets
-survey.py  figures that are taken bit by bit: room on the disk, lag of groups
+survey.py  figures that are taken bit by bit: room on the disk, lag of groups; queue_survey.py  queues
 broker.py  starts, joins and stops the parts
 """

@@ -18,7 +18,7 @@ from penstock.engine.transactions.requests import TransactionLimits
 from penstock.errors import Code, PenstockError, StartupError, WrongSettings
 from penstock.net.tcp import TcpNetwork
 from penstock.observe.logs import Logger, get_logger
-from penstock.observe.metrics import Exposition
+from penstock.observe.metrics import Exposition, Gauge
 from penstock.observe.stats import Stats
 from penstock.ports.disk import is_shortage
 from penstock.ports.metadata import MetadataStore
@@ -380,7 +380,7 @@ class Broker:
         for certificates in self._house.certificates:
             await certificates.reload()
 
-    def gauges(self) -> dict[str, float | Mapping[str, float]]:
+    def gauges(self) -> dict[str, Gauge]:
         engine = self._engine
         if engine is None:
             return {"topics": 0, "partitions": 0, "segments": 0, "log_bytes": 0, **self._security_gauges()}
@@ -400,7 +400,7 @@ class Broker:
             **self._certificate_gauges(),
         }
 
-    def _security_gauges(self) -> dict[str, float | Mapping[str, float]]:
+    def _security_gauges(self) -> dict[str, Gauge]:
         guard = self._house.guard
         mode = self._config.security_mode if guard is None else guard.loader.mode
         return {

@@ -1,4 +1,5 @@
-"""Figures that cost too much to be made while a scrape waits: room on the disk, and what groups have yet to read.
+"""Figures that cost too much to be made while a scrape waits: room on the disk, what groups have yet to read, and how
+queues stand (`queue_survey.py`).
 
 They are taken bit by bit while somebody scrapes, and a scrape is told the last ones. Groups are added up, not named:
 their ids are made up by clients, and the number of series must be bounded. `penstock group lag` shows each of them.
@@ -12,7 +13,7 @@ What cannot be taken does not keep the other figures from being taken, and their
 import asyncio
 import bisect
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 
 from penstock.engine.engine import Engine
 from penstock.engine.groups.classic import CONSUMER, State
@@ -20,7 +21,8 @@ from penstock.engine.groups.machine import SHARE, GroupListing, GroupMachine
 from penstock.engine.groups.offsets import FetchRequest
 from penstock.errors import PenstockError
 from penstock.observe.logs import get_logger
-from penstock.observe.metrics import Gauges
+from penstock.observe.metrics import Gauge, Gauges
+from penstock.server.queue_survey import QueueSurvey
 
 log_ = get_logger("broker")
 EVERY_S = 5.0
@@ -30,7 +32,7 @@ GROUP_STATES = (*(state.value for state in State), "Assigning", "Reconciling")
 _AT_ONCE = 500
 """Offsets and members looked at before others have their turn: a millisecond."""
 _BUGS_PER_S = 1 / 60
-Figures = dict[str, float | Mapping[str, float]]
+Figures = dict[str, Gauge]
 
 
 class Survey:
@@ -41,6 +43,7 @@ class Survey:
         self._every_s = every_s
         self._asked = asyncio.Event()
         self._asked.set()
+        self._queues = QueueSurvey(engine)
         self._figures: Figures = {}
         self._taken_at = engine.clock.monotonic()
 
@@ -58,8 +61,8 @@ class Survey:
 
     async def take(self) -> None:
         """Take all figures now. What fails is logged, and keeps its last figures."""
-        has_space, has_groups = await self._taken(self._take_space), await self._taken(self._take_groups)
-        if has_space and has_groups:
+        takers = (self._take_space, self._take_groups, self._queues.take)
+        if all([await self._taken(take) for take in takers]):
             self._taken_at = self._engine.clock.monotonic()
 
     async def _taken(self, take: Callable[[], Awaitable[Figures]]) -> bool:

@@ -7,6 +7,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.engine.access import Kind, Operation
+from penstock.engine.queues.entries import How
+from penstock.engine.queues.headers import Reason
+from penstock.engine.queues.tally import PURGED, TRIMMED, Back
 from penstock.observe.meanings import COUNTERS, HISTOGRAMS, LABELLED_COUNTERS, STAT_GAUGES
 from penstock.observe.metrics import Exposition, Gauges
 from penstock.observe.stats import LOGIN_MECHANISMS, Histogram, Stats
@@ -144,6 +147,19 @@ def test_an_unlisted_gauge_still_shows() -> None:
 def test_a_gauge_with_a_label_has_a_series_for_each_value() -> None:
     found = scrape(Stats(), {"groups": {"Stable": 3, "Empty": 0}})["penstock_group_groups"]
     assert found == {(("state", "Stable"),): 3, (("state", "Empty"),): 0}
+
+
+def test_a_gauge_with_several_labels_has_a_series_for_each_of_their_values() -> None:
+    messages: dict[tuple[str, ...], float] = {("orders", 'a "b"\n', "ready"): 3}
+    found = scrape(Stats(), {"queue_messages": messages})["penstock_queue_messages"]
+    assert found == {(("group", 'a "b"\n'), ("state", "ready"), ("topic", "orders")): 3}
+
+
+def test_all_that_becomes_of_a_message_is_counted_from_the_start() -> None:
+    """What a series begins with is no increase to Prometheus: the first dead letter must be one."""
+    assert {*((how.name.lower(),) for how in How), (PURGED,), (TRIMMED,)} == set(Stats().queue_settled)
+    assert {(back.value,) for back in Back} == set(Stats().queue_returned)
+    assert {(reason.value,) for reason in Reason} == set(Stats().queue_dead_letters)
 
 
 def test_a_clock_that_is_set_shows(monkeypatch: pytest.MonkeyPatch) -> None:

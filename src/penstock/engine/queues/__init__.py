@@ -10,6 +10,7 @@ entries.py   what the machine keeps in its log, and the bytes of it; saving.py  
 receipts.py  what a consumer gives back for a message
 burials.py   how a message becomes a dead letter: there once, and never in both places
 capacity.py  how much a queue may hold; holdings.py  what it holds back on the disk
+tally.py     what queues have done since the broker started, for its metrics
 names.py     queue names, and the topics of their dead letters
 settings.py  what a queue goes by, as text and as values; rulebook.py  what is in force for which queue
 backoff.py   how long a returned message waits

@@ -24,6 +24,7 @@ from penstock.engine.queues.names import QueueName, dead_letter_topic, parse_que
 from penstock.engine.queues.receiving import size_of
 from penstock.engine.queues.rulebook import Rulebook
 from penstock.engine.queues.settings import OWN_TARGET
+from penstock.engine.queues.tally import Tally
 from penstock.engine.queues.window import Run
 from penstock.engine.reading import Cursor, Message
 from penstock.engine.topics import Topic, Topics
@@ -69,6 +70,7 @@ class Burials:
         make_topic: TopicMaker,
         clock: Clock,
         tasks: Tasks,
+        tally: Tally,
     ) -> None:
         self._topics = topics
         self._rulebook = rulebook
@@ -77,6 +79,7 @@ class Burials:
         self._make_topic = make_topic
         self._clock = clock
         self._tasks = tasks
+        self._tally = tally
         self._running: set[Partition] = set()
 
     def after_step(self, shard: Shard[LedgerMachine], machine: LedgerMachine) -> None:
@@ -107,6 +110,7 @@ class Burials:
             self._running.discard(shard.partition)
 
     def _complain(self, shard: Shard[LedgerMachine], messages: DyingMessages, error: Exception) -> None:
+        self._tally.burial_failed()
         log_.limited("bury").warning(
             "messages cannot be moved to dead letters yet; they are kept where they are",
             partition=shard.partition.name,
@@ -128,7 +132,18 @@ class Burials:
             if error.code in _NEVER_WRITTEN:
                 await shard.ask(lambda machine, now, to: machine.forget_burial(now, to, messages.group))
             raise
+        cause = self._cause(await shard.machine(), messages.group, burial)
         await shard.ask(lambda machine, now, to: machine.buried(now, to, messages.group, burial))
+        if cause is entries.Cause.REDRIVEN:
+            self._tally.redriven(burial.size)
+        else:
+            self._tally.dead_letters(_REASONS[cause], burial.size)
+
+    @staticmethod
+    def _cause(machine: LedgerMachine, group: str, burial: entries.Burying) -> entries.Cause:
+        """Of all in it: what is buried together dies for the same reason."""
+        dead = machine.dead(group, burial.runs[0].first)
+        return entries.Cause.ATTEMPTS if dead is None else dead.cause
 
     async def _plan(self, shard: Shard[LedgerMachine], source: Partition, messages: DyingMessages) -> entries.Burying:
         """Decide where to, and as what, and have it noted."""

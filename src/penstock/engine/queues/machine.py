@@ -19,8 +19,10 @@ from penstock.engine.queues.entries import Cause, How, Value, entry
 from penstock.engine.queues.group import Due, Group
 from penstock.engine.queues.leases import Lease
 from penstock.engine.queues.settings import OnExpiry, OnFull, QueueRules
+from penstock.engine.queues.tally import PURGED, TRIMMED, Back, Tally
 from penstock.engine.queues.window import DELAYED, DYING, LEASED, MOST_COUNTED, READY, SETTLED, SHAKEN, Counted, Run
 from penstock.errors import Code, PenstockError
+from penstock.observe.stats import Stats
 
 LONGEST_LEASE_MS: Final = 12 * 3_600_000
 LONGEST_DELAY_MS: Final = 7 * 86_400_000
@@ -47,6 +49,9 @@ class VerdictKind(IntEnum):
     """The time it was to be kept for is over."""
     UNREAD = 8
     """Nobody has seen it; the lease does not count."""
+
+
+_BACK: Final = {VerdictKind.NACK: Back.NACK, VerdictKind.RELEASE: Back.RELEASE, VerdictKind.UNREAD: Back.UNREAD}
 
 
 class Verdict(NamedTuple):
@@ -156,6 +161,7 @@ class LedgerMachine:
     durable: groups that are to be there, and whose messages must stay until they are settled.
     new_id: an id no lease ever had.
     chance: at least 0, less than 1, for backoff.
+    tally: what steps come to is counted there.
     """
 
     def __init__(
@@ -164,11 +170,13 @@ class LedgerMachine:
         durable: Callable[[], Collection[str]],
         new_id: Callable[[], int],
         chance: Callable[[], float],
+        tally: Tally | None = None,
     ) -> None:
         self._rules = rules
         self._durable = durable
         self._new_id = new_id
         self._chance = chance
+        self._tally = tally or Tally(Stats())
         self._groups: dict[str, Group] = {}
         self._by_number: dict[int, Group] = {}
         self._next_number = _NO_GROUP + 1
@@ -221,18 +229,23 @@ class LedgerMachine:
         group = self._groups.get(name)
         if group is None:
             return refused(to, _unknown(name))
-        count = group.window.unsettled_below(before)
-        return Outcome(tuple(self._apply(group, self._moving(group, before))), (Reply(to, count),))
+        count, done = self._move(group, before, PURGED)
+        return Outcome(tuple(done), (Reply(to, count),))
 
     def trim(self, before: int) -> Outcome:
         """Records below an offset are gone."""
         done: list[Entry] = []
         for group in self._groups.values():
-            done += self._apply(group, self._moving(group, before))
+            done += self._move(group, before, TRIMMED)[1]
         return Outcome(tuple(done))
 
-    def _moving(self, group: Group, before: int) -> list[Value]:
-        return [entries.Moved(before, is_anew=False)] if before > group.window.start else []
+    def _move(self, group: Group, before: int, how: str) -> tuple[int, list[Entry]]:
+        """Have everything below an offset be settled: how many messages were not, and the entries."""
+        if before <= group.window.start:
+            return 0, []
+        count = group.window.unsettled_below(before)
+        self._tally.settled(how, count)
+        return count, self._apply(group, [entries.Moved(before, is_anew=False)])
 
     def _about(self, to: Token, name: str, make: Callable[[Group], Sequence[Value]]) -> Outcome:
         group = self._groups.get(name)
@@ -244,9 +257,11 @@ class LedgerMachine:
             return refused(to, error)
         return Outcome(tuple(self._apply(group, values)), (Reply(to, None),))
 
-    def _apply(self, group: Group, values: Sequence[Value]) -> list[Entry]:
+    def _apply(self, group: Group, values: Sequence[Value], back: Back | None = None) -> list[Entry]:
+        """Have it be so. What comes back was given back by `back`."""
         for value in values:
             group.apply(value)
+            self._tally.take(value, back)
             if not isinstance(value, entries.Leased):
                 self.stirred.add(group.name)
         return [entry(group.number, value) for value in values]
@@ -299,7 +314,8 @@ class LedgerMachine:
         done: list[Entry] = []
         for change, runs in zip(changes, parts, strict=True):
             if runs:
-                done += self._apply(group, self._judge(now, group, change.verdict, runs))
+                values = self._judge(now, group, change.verdict, runs)
+                done += self._apply(group, values, _BACK.get(change.verdict.kind))
         return Outcome(tuple(done), (Reply(to, None),))
 
     def _leased_parts(self, group: Group, by: By, change: Change) -> list[Run]:
@@ -446,7 +462,7 @@ class LedgerMachine:
             count += sum(run.size for run in runs)
             is_shaken = not graceful and lease.count > 1
             values = self._give_back(now, group, rules, runs, None, is_free=graceful, is_shaken=is_shaken)
-            done += self._apply(group, values)
+            done += self._apply(group, values, Back.RELEASE if graceful else Back.LOST)
         return Outcome(tuple(done), (Reply(to, count),))
 
     # --- burials
@@ -522,9 +538,8 @@ class LedgerMachine:
                 continue
             rules = self._rules(group.name)
             runs = list(group.left_of(lease.slot, lease.runs))
-            done += self._apply(
-                group, self._give_back(now, group, rules, runs, None, is_free=False, is_shaken=lease.count > 1)
-            )
+            values = self._give_back(now, group, rules, runs, None, is_free=False, is_shaken=lease.count > 1)
+            done += self._apply(group, values, Back.OVERDUE)
         self._ripen(now)
         return Outcome(tuple(done))
 

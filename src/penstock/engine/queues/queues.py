@@ -23,6 +23,7 @@ from penstock.engine.queues.machine import By, Change, Figures, Leased, LedgerMa
 from penstock.engine.queues.rulebook import Rulebook
 from penstock.engine.queues.saving import Saving
 from penstock.engine.queues.settings import QueueRules
+from penstock.engine.queues.tally import Tally
 from penstock.engine.queues.window import Run
 from penstock.engine.topics import Topic, Topics
 from penstock.errors import Code, PenstockError
@@ -66,12 +67,14 @@ class Queues:
         attach: Attach,
         saving: Saving,
         config_of: Callable[[str], GroupConfig],
+        tally: Tally,
     ) -> None:
         self._topics = topics
         self._randomness = randomness
         self._attach = attach
         self._saving = saving
         self.rulebook = Rulebook(topics, config_of)
+        self.tally = tally
         self.burials: Burials | None = None
         """Given by whoever makes both."""
         self._waiting: dict[tuple[Partition, str], dict[Wake, None]] = {}
@@ -187,6 +190,24 @@ class Queues:
         machine = await (await self._shard(partition)).machine()
         return [group.name for group in machine.groups]
 
+    def glance(self, partition: Partition) -> list[Figures]:
+        """How all queues stand in a partition that is led here, as far as that is known without waiting for anything.
+
+        Those nobody has come for yet are there from its first record on.
+        """
+        topic = self._topics.get(partition.topic)
+        made = topic.queues if topic is not None else ()
+        start, end = partition.log_start, partition.stable_offset
+        machine = None
+        if self._has_ledger(partition):
+            machine = self.shards.of(partition).loaded
+            if machine is None:
+                return []
+        opened = [] if machine is None else [machine.figures(group.name, end) for group in machine.groups]
+        known = {figures.group for figures in opened}
+        ready = max(end - start, 0)
+        return opened + [Figures(group, start, start, ready, 0, 0, 0, 0) for group in made if group not in known]
+
     # --- waiting
 
     def watch(self, partition: Partition, group: str, wake: Wake) -> None:
@@ -206,12 +227,16 @@ class Queues:
 
     async def _shard(self, partition: Partition) -> Shard[LedgerMachine]:
         partition.leading()
-        if not partition.attached or not any(each.topic.endswith(f"~{KIND}") for each in partition.attached):
+        if not self._has_ledger(partition):
             topic = self._topics.get(partition.topic)
             if topic is None:
                 raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {partition.topic!r} is unknown")
             await self.attach(topic)
         return self.shards.of(partition)
+
+    @staticmethod
+    def _has_ledger(partition: Partition) -> bool:
+        return any(each.topic.endswith(f"~{KIND}") for each in partition.attached)
 
     async def _opened(self, partition: Partition, group: str) -> Shard[LedgerMachine]:
         """The ledger; a queue of which it knows nothing yet, as nobody has come for it, is there."""
@@ -255,6 +280,7 @@ class Queues:
                 lambda: self.rulebook.durable(topic),
                 self._new_lease_id,
                 lambda: self._randomness.getrandbits(_CHANCE_BITS) / (1 << _CHANCE_BITS),
+                self.tally,
             )
 
         return make

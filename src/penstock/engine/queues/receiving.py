@@ -96,7 +96,11 @@ class Receiving:
 
     def _is_over(self, message: Message, ttl_ms: int | None) -> bool:
         """Whether it has waited longer than it may. Its own time comes before the queue's."""
-        own = read_headers(message.headers).ttl_ms if message.headers else None
+        own = None
+        if message.headers:
+            said = read_headers(message.headers)
+            own = said.ttl_ms
+            self._queues.tally.unread_headers(len(said.unread))
         longest = ttl_ms if own is None else own
         return longest is not None and message.timestamp + longest <= self._clock.now_ms()
 

@@ -1,0 +1,90 @@
+"""How queues stand, for a scrape: by name where somebody made them, and only so many of them."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.simulated_broker import batch_of, produce, running, virtual
+from tests.unit.engine.queues.test_queues import ACK, NACK, Reader, begun, send
+from tests.unit.engine.test_engine import Machine
+
+from penstock.observe.metrics import Exposition
+from penstock.observe.stats import Stats
+from penstock.server import queue_survey
+from penstock.server.queue_survey import QueueSurvey
+
+
+def counts(taken: Mapping[str, Any], topic: str, group: str) -> dict[str, float]:
+    found = {state: count for (*names, state), count in taken["queue_messages"].items() if names == [topic, group]}
+    return {state: count for state, count in found.items() if count}
+
+
+@virtual
+async def test_messages_by_state_and_the_age_of_the_oldest() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        survey = QueueSurvey(broker.engine)
+        reader = await begun(broker, visibility="1h")
+        assert (await survey.take())["queue_oldest_s"] == {("q", "q"): 0}
+        await send(reader, b"a", b"b")
+        assert counts(await survey.take(), "q", "q") == {"ready": 2}, "nobody has come for it yet"
+        await asyncio.sleep(60)
+        await send(reader, b"c", b"d")
+        a, b, c = await reader.receive(3)
+        taken = await survey.take()
+        assert counts(taken, "q", "q") == {"ready": 1, "leased": 3}
+        assert 60 <= taken["queue_oldest_s"]["q", "q"] < 61  # type: ignore[index]
+        await reader.settle(ACK, a, b)
+        await reader.settle(NACK._replace(delay_ms=100_000), c)
+        await asyncio.sleep(5)
+        taken = await survey.take()
+        assert counts(taken, "q", "q") == {"ready": 1, "delayed": 1}
+        assert 5 <= taken["queue_oldest_s"]["q", "q"] < 6  # type: ignore[index]
+        await asyncio.sleep(100)
+        await reader.settle(ACK, *await reader.receive())
+        taken = await survey.take()
+        assert (counts(taken, "q", "q"), taken["queue_oldest_s"]) == ({}, {("q", "q"): 0})
+
+
+@virtual
+async def test_groups_that_nobody_made_and_queues_beyond_the_most_have_no_names() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        reader = await begun(broker)
+        await send(reader, b"a", b"b")
+        await broker.engine.queues.open(reader.partition, "shared", 0)
+        await Reader(broker, group="shared").receive(1)
+        survey = QueueSurvey(broker.engine)
+        taken = await survey.take()
+        assert counts(taken, "q", "q") == {"ready": 2}
+        assert counts(taken, "q", "shared") == {}
+        assert counts(taken, "", "") == {"ready": 1, "leased": 1}
+        made: dict[str, dict[str, str]] = {f"g{number:04}": {} for number in range(queue_survey.MOST_NAMED + 20)}
+        topic = broker.engine.topics.get("q")
+        assert topic is not None
+        await broker.engine.alter_queues(topic, lambda queues: {**queues, **made})
+        taken = await survey.take()
+        named = {names[:2] for names in taken["queue_messages"]}  # type: ignore[union-attr]
+        assert len(named) == queue_survey.MOST_NAMED + 1
+        assert ("q", "g0000") in named and ("q", "q") not in named
+        assert counts(taken, "", "") == {"ready": 1 + 2 * 21, "leased": 1}
+        body, _ = Exposition(Stats(), lambda: taken).render()
+        assert b'penstock_queue_messages{group="",state="leased",topic=""} 1.0\n' in body
+
+
+@virtual
+async def test_so_many_are_read_and_the_others_have_their_turn() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(queue_survey, "MOST_READ", 1)
+            for name in ("a", "b", "c"):
+                topic = await broker.engine.create_topic(name, 1)
+                await broker.engine.alter_queues(topic, lambda queues: {"q": {}})
+                await produce(broker.partition(name), batch_of([b"x", b"y"], broker.clock))
+            await asyncio.sleep(10)
+            survey = QueueSurvey(broker.engine)
+            for known in (1, 2, 3, 3):
+                ages = (await survey.take())["queue_oldest_s"]
+                assert sum(age >= 10 for age in ages.values()) == known  # type: ignore[union-attr]
