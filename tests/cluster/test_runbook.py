@@ -104,6 +104,9 @@ def test_every_command_runs(five_brokers: PenstockCluster, tmp_path: Path, monke
     started_with = list(five_brokers.nodes[1].command)
     http = started_with[started_with.index("--http") + 1]
     assert run("penstock topic create orders --partitions 6 --replication-factor 3", http)[0] == 0
+    for line in ("queue create jobs", "queue create orders:billing", "topic create dlq.jobs --replication-factor 3"):
+        assert run(f"penstock {line}", http)[0] == 0, line
+    assert run("penstock queue send orders:billing --id order-4711 first", http)[0] == 0
     wait_until(lambda: run("penstock cluster check", http)[0] == 0, 60, "a whole cluster")
     assert len(commands()) > 25
     certificate = Authority.make(tmp_path / "ours").sign("broker").certificate

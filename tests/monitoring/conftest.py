@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from penstock.cli.main import main
 from tests.cluster.cluster_process import Node
 from tests.cluster.penstock_cluster import PenstockCluster
 from tests.monitoring.prometheus import Prometheus
@@ -16,6 +17,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "penstock.rules.yml"
 DASHBOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
 _RECORDS = 50
+QUEUED = 5
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +49,7 @@ def http_of(node: Node) -> str:
 
 
 def _use(cluster: PenstockCluster) -> None:
-    """Records in and out, and a group that has read some of them."""
+    """Records in and out, a group that has read some of them, and a queue with messages."""
     cluster.create_topic("orders", 3)
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
     for number in range(_RECORDS):
@@ -62,3 +64,11 @@ def _use(cluster: PenstockCluster) -> None:
             consumer.commit(message=record, asynchronous=False)
     finally:
         consumer.close()
+    tell(cluster, "queue", "create", "jobs", "--partitions", "3")
+    for number in range(QUEUED):
+        tell(cluster, "queue", "send", "jobs", str(number))
+
+
+def tell(cluster: PenstockCluster, *words: str) -> None:
+    """Run a command of `penstock`."""
+    assert main([*words, "--server", cluster.bootstrap]) == 0, words

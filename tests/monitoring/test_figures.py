@@ -1,13 +1,16 @@
 """What brokers say of themselves is so: figures of a real cluster beside what its clients see."""
 
+import json
 from collections.abc import Callable
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.cluster.penstock_cluster import PenstockCluster
 from tests.conformance.wire import Wire
+from tests.monitoring.conftest import QUEUED, tell
 from tests.monitoring.prometheus import Prometheus
 
 _MOVED_BYTES = 200_000
@@ -63,6 +66,25 @@ def test_lag_of_a_group_is_what_it_has_yet_to_read(cluster: PenstockCluster, pro
     _becomes(prometheus, 'sum(penstock_group_groups{state="Empty"})', lambda value: value == 1)
     _becomes(prometheus, 'sum(penstock_group_behind{records="1"})', lambda value: value == 1)
     _becomes(prometheus, "sum(penstock_group_lag_unknown_offsets)", lambda value: value == 0)
+
+
+def test_a_queue_is_told_by_its_name_and_dead_letters_raise_their_alert(
+    cluster: PenstockCluster, prometheus: Prometheus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = 'topic="jobs", group="jobs"'
+    _becomes(prometheus, f'sum(penstock_queue_messages{{{queue}, state="ready"}})', lambda value: value == QUEUED)
+    _becomes(prometheus, f"max(penstock_queue_oldest_seconds{{{queue}}})", lambda value: 0 < value < 600)
+    tell(cluster, "queue", "receive", "jobs", "--max", "2", "--ack")
+    capsys.readouterr()
+    tell(cluster, "queue", "receive", "jobs", "--max", "1", "-o", "json")
+    receipt = json.loads(capsys.readouterr().out)["receipt"]
+    tell(cluster, "queue", "nack", "jobs", receipt, "--reject")
+    _becomes(prometheus, f"sum(penstock_queue_messages{{{queue}}})", lambda value: value == QUEUED - 3)
+    _becomes(prometheus, "sum(penstock_queue_leased_messages_total)", lambda value: value >= 3)
+    _becomes(prometheus, 'sum(penstock_queue_settled_messages_total{how="acked"})', lambda value: value == 2)
+    _becomes(prometheus, 'sum(penstock_queue_settled_messages_total{how="buried"})', lambda value: value == 1)
+    _becomes(prometheus, 'sum(penstock_queue_dead_letters_total{reason="rejected"})', lambda value: value == 1)
+    prometheus.until(lambda: "firing" in prometheus.alerts().get("PenstockDeadLetters", ()), "its alert is raised")
 
 
 def test_bytes_of_a_move_are_counted_where_they_come_to(cluster: PenstockCluster, prometheus: Prometheus) -> None:
