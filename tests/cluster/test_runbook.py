@@ -88,10 +88,11 @@ def run(line: str, http: str) -> tuple[int, str]:
     if words[0] != "penstock":
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
         return done.returncode, done.stdout + done.stderr
-    said = io.StringIO()
-    with redirect_stdout(said), redirect_stderr(said):
+    said = io.BytesIO()
+    text = io.TextIOWrapper(said, write_through=True)  # records are written as bytes
+    with redirect_stdout(text), redirect_stderr(text):
         code = main(words[1:])
-    return code, said.getvalue()
+    return code, said.getvalue().decode()
 
 
 def are_moving(http: str) -> bool:

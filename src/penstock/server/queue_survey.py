@@ -64,8 +64,8 @@ class QueueSurvey:
         self._engine = engine
         self._oldest: dict[tuple[Partition, str], _Oldest] = {}
         self._reads_left = MOST_READ
-        self._turn: Partition | None = None
-        """Where reads ended last time, and begin the next time."""
+        self._read_to: Partition | None = None
+        """Where reads ended the last time there were too many; the next survey begins behind it."""
 
     async def take(self) -> dict[str, Gauge]:
         sums = {OTHERS: _Sums()}
@@ -97,7 +97,7 @@ class QueueSurvey:
         """Of topics that are read as queues."""
         topics = [topic for topic in self._engine.topics if topic.queues or topic.attached]
         found = [partition for topic in topics for partition in topic.partitions]
-        at = found.index(self._turn) if self._turn in found else 0
+        at = found.index(self._read_to) + 1 if self._read_to in found else 0
         return found[at:] + found[:at]
 
     def _figures(self, partition: Partition) -> list[Figures]:
@@ -118,7 +118,7 @@ class QueueSurvey:
             return _Oldest(figures.start, None)
         self._reads_left -= 1
         if self._reads_left == 0:
-            self._turn = partition
+            self._read_to = partition
         return _Oldest(figures.start, now - oldest_ms)
 
     def _age_ms(self, oldest: _Oldest) -> int:
