@@ -9,7 +9,7 @@ BASE := $(VENV)/.base-installed
 DEV := $(VENV)/.dev-installed
 COMPILED := $(VENV)/.compiled
 
-.PHONY: help run cluster quick test nightly golden setup check bench bench-spark bench-pipelines bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs picture lock clean
+.PHONY: help run cluster quick test nightly golden setup check bench bench-spark bench-pipelines bench-queues bench-cluster chaos upgrade soak soak-broker chaos-spark chaos-cluster simulate planted docs picture lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -77,6 +77,10 @@ bench-spark: setup ## measure the Spark source beside Spark's Kafka connector; w
 
 bench-pipelines: setup ## measure pipelines beside programs without them; writes bench/results and docs/benchmarks-pipelines.md
 	@$(BIN)/python -m bench.pipelines $(ARGS)
+
+bench-queues: setup ## measure queues: the ledger by itself, and share groups beside Kafka's
+	@$(BIN)/python -m bench.ledger
+	@$(BIN)/python -m bench.shares $(ARGS)
 
 bench-cluster: setup ## measure three brokers beside three of Apache Kafka; writes bench/results and docs/benchmarks-cluster.md
 	@$(BIN)/python -m bench.cluster $(ARGS)
