@@ -162,6 +162,7 @@ TABLE: Final[Mapping[str, list[Told]]] = {
     "consumer_group_describe": [group(O.DESCRIBE)],
     "share_group_heartbeat": [both(group(O.READ), topic(O.DESCRIBE))],
     "share_group_describe": [group(O.DESCRIBE)],
+    **{api: [group(O.READ)] for api in ("share_fetch", "share_acknowledge")},
     "offset_commit": [both(group(O.READ), topic(O.READ))],
     "offset_fetch": [both(group(O.DESCRIBE), topic(O.DESCRIBE)), group(O.DESCRIBE)],
     "offset_delete": [both(group(O.DELETE), topic(O.READ))],

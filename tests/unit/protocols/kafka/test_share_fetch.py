@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from tests.doors.kafka import Door, base_offsets, batch_of
 from tests.rules import Nothing
+from tests.simulated_broker import produce
 from tests.unit.protocols.kafka.share_member import (
     ACCEPT,
     BAD_REQUEST,
@@ -23,6 +24,7 @@ from tests.unit.protocols.kafka.share_member import (
 from tests.unit.protocols.kafka.transactional_client import ABORT, COMMIT, Producer, ended
 
 from penstock.cluster.image import BrokerRecord, Image
+from penstock.engine.access import Kind, Operation, Resource, Subject
 from penstock.engine.partition_state import PartitionState
 from penstock.records.build import build_batch
 
@@ -488,16 +490,43 @@ def test_a_group_that_reads_no_queue_here_is_told_so() -> None:
     run(body)
 
 
-def test_rights() -> None:
+class Without(Nothing):
+    """Everybody may do everything, but for one thing."""
+
+    def __init__(self, kind: Kind, name: str) -> None:
+        self._not = Resource(kind, name)
+
+    def decide(self, subject: Subject, operation: Operation, resource: Resource) -> bool:
+        return resource != self._not
+
+
+def test_without_the_right_to_the_group_nothing_is_told() -> None:
     async def body(door: Door) -> None:
         member = await filled(door, 1)
         await member.fetch(0)
-        policy = Nothing()
-        door.engine.access.policy = policy
+        door.engine.access.policy = Without(Kind.GROUP, "g")
         refused = await member.fetch()
         assert (refused["error_code"], refused["responses"]) == (GROUP_REFUSED, ())
         refused = await member.acknowledge({0: [(0, 0, [ACCEPT])]})
         assert (refused["error_code"], refused["responses"]) == (GROUP_REFUSED, ())
+
+    run(body)
+
+
+def test_without_the_right_to_a_topic_its_partitions_are_refused() -> None:
+    async def body(door: Door) -> None:
+        member = await filled(door, 1)
+        assert acquired(await member.fetch(0)) == [(0, 0, 1)]
+        waiting = asyncio.ensure_future(member.fetch(max_wait=60_000))
+        await asyncio.sleep(1)
+        door.engine.access.policy = Without(Kind.TOPIC, "t")
+        await produce(door.engine.topics.partition("t", 0), bytearray(batch_of(b"x")))
+        answer = rows(await waiting)
+        assert (answer[0]["error_code"], answer[0]["acquired_records"]) == (TOPIC_REFUSED, ())
+        refused = rows(await member.acknowledge({0: [(0, 0, [ACCEPT])]}))
+        assert refused[0]["error_code"] == TOPIC_REFUSED
+        door.engine.access.policy = Without(Kind.TOPIC, "other")
+        assert acquired(await member.fetch()) == [(1, 1, 1)]
 
     run(body)
 

@@ -190,9 +190,10 @@ def test_without_records_or_bytes_it_is_only_acknowledged_and_changed(nothing: d
         member = await filled(door, 3, partitions=2)
         await member.fetch(0)
         begun = door.clock.monotonic()
-        answer = rows(await member.fetch(1, acks={0: [(0, 2, [ACCEPT])]}, max_wait=60_000, **nothing))
+        answer = rows(await member.fetch(1, 9, acks={0: [(0, 2, [ACCEPT])]}, max_wait=60_000, **nothing))
         assert door.clock.monotonic() - begun < 1
-        assert {index: row["acquired_records"] for index, row in answer.items()} == {0: (), 1: ()}
+        told = {index: (row["error_code"], row["acquired_records"]) for index, row in answer.items()}
+        assert told == {0: (0, ()), 9: (UNKNOWN_TOPIC, ())}, "what is well is not told, as it was not fetched"
         assert held(door) == 0
         assert acquired(await member.fetch(), 1) == [(0, 2, 1)], "it was added"
         await member.fetch(max_wait=60_000, **nothing)

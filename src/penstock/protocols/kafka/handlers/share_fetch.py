@@ -159,7 +159,7 @@ class ShareFetch:
         settled = await share_acks.settle(acting, membership, acks, renews=request.renews)
         places = session.rotated(request.epoch)
         if request.max_records <= 0 or request.max_bytes <= 0:
-            await self._look_for_partitions(session, places)
+            await self._look_for_errors(session, places)
         else:
             try:
                 await self._fetch(session, places)
@@ -171,12 +171,13 @@ class ShareFetch:
 
     # --- looking
 
-    async def _look_for_partitions(self, session: ShareSession, places: Iterable[Place]) -> None:
-        """Whether each is here, for who wants no records."""
+    async def _look_for_errors(self, session: ShareSession, places: Iterable[Place]) -> None:
+        """For who wants no records: what is well is not told, as it was not fetched."""
         for number, place in enumerate(places):
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
             self._find(session, place)
+        self._seen.clear()
 
     async def _fetch(self, session: ShareSession, places: list[Place]) -> None:
         """Take what is ready until it is enough, or time is up."""
