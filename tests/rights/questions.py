@@ -82,6 +82,11 @@ def _by_id(world: World, names: Sequence[str], **more: Any) -> list[Values]:
     return [{"topic_id": world.ids.get(name, _UNKNOWN_ID), **more} for name in names]
 
 
+def _shared(world: World, *names: str) -> list[Values]:
+    """To be fetched by a share consumer."""
+    return _by_id(world, names, partitions=[{"partition_index": 0, "acknowledgement_batches": ()}])
+
+
 def _resources(*kinds: tuple[int, str], **more: Any) -> Values:
     rows = [{"resource_type": kind, "resource_name": name, **more} for kind, name in kinds]
     return {"resources": rows, "validate_only": True}
@@ -109,6 +114,7 @@ _JOIN: Final = {
     "rebalance_timeout": 1,
 }
 _HEARTBEAT: Final = {"group_id": MODERN, "member_id": "nobody", "member_epoch": 3, "rebalance_timeout": -1}
+_SHARED: Final = {"group_id": SHARED, "member_id": "AAAAAAAAAAAAAAAAAAAAAg"}
 _SHARE: Final = {"group_id": SHARED, "member_id": "nobody", "member_epoch": 3}
 _ADDED: Final = {f"v3_and_below_{name}": value for name, value in _NOBODY.items()}
 _TRANSACTIONS: Final = [
@@ -243,6 +249,13 @@ _CHOSEN: Final[Sequence[Question]] = (
     _question("share_group_heartbeat", 1, {**_SHARE, "subscribed_topic_names": ("books",)}, "one topic"),
     _question("share_group_heartbeat", 1, {**_SHARE, "subscribed_topic_names": ("books", "letters")}, "two topics"),
     _question("share_group_describe", 1, {"group_ids": [SHARED, "writers"], "include_authorized_operations": True}),
+    _question("share_fetch", 2, {**_SHARED, "share_session_epoch": 7}, "no session"),
+    _question(
+        *("share_fetch", 2),
+        lambda world: {**_SHARED, "share_session_epoch": 0, "topics": _shared(world, "books", "letters")},
+        "no records",
+    ),
+    _question("share_acknowledge", 2, {**_SHARED, "share_session_epoch": 7}),
     _question("describe_groups", 5, {"groups": [CLASSIC, "writers", NO_GROUP], "include_authorized_operations": True}),
     _question("list_groups", 4, {"states_filter": []}),
     _question("delete_groups", 2, {"groups_names": [CLASSIC, NO_GROUP, "writers-new"]}),
