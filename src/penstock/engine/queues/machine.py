@@ -311,11 +311,13 @@ class LedgerMachine:
             parts = [self._leased_parts(group, by, change) for change in changes]
         except PenstockError as error:
             return refused(to, error)
-        done: list[Entry] = []
+        alike: dict[Verdict, list[Run]] = {}
         for change, runs in zip(changes, parts, strict=True):
             if runs:
-                values = self._judge(now, group, change.verdict, runs)
-                done += self._apply(group, values, _BACK.get(change.verdict.kind))
+                alike.setdefault(change.verdict, []).extend(runs)
+        done: list[Entry] = []
+        for verdict, runs in alike.items():
+            done += self._apply(group, self._judge(now, group, verdict, runs), _BACK.get(verdict.kind))
         return Outcome(tuple(done), (Reply(to, None),))
 
     def _leased_parts(self, group: Group, by: By, change: Change) -> list[Run]:

@@ -244,3 +244,17 @@ def test_the_answer_waits_for_the_disk(by_fetch: bool) -> None:
         assert door.clock.monotonic() > 1.1
 
     run(body)
+
+
+def test_what_is_said_alike_is_kept_together() -> None:
+    async def body(door: Door) -> None:
+        member = await filled(door, 10)
+        await member.fetch(0)
+        await asyncio.sleep(1)
+        ledger = door.engine.queues.shards.of(door.engine.topics.partition("t", 0)).partition
+        before = ledger.end_offset
+        assert await Way(member, by_fetch=False)({0: [(0, 9, [ACCEPT, RELEASE] * 5)]}) == {0: 0}
+        assert ledger.end_offset == before + 2
+        assert await states(door, 10) == [SETTLED, READY] * 5
+
+    run(body)
