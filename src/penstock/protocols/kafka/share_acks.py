@@ -5,7 +5,7 @@ Of one partition everything is applied or nothing. Types: 0 there is no such rec
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -22,6 +22,10 @@ _VERDICTS: Final = tuple(
     map(Verdict, (VerdictKind.GONE, VerdictKind.ACK, VerdictKind.RELEASE, VerdictKind.REJECT, VerdictKind.RENEW))
 )
 _RENEW: Final = 4
+_MOST_TOLD: Final = 20_000
+"""Of one partition, one by one, in one request: twice what a consumer may be working on. 40 ms, if no two are alike."""
+_AT_ONCE: Final = 200
+"""Acknowledgements, before others have their turn of the loop: some milliseconds, if no two are alike."""
 Settled = Mapping[Place, Refusal | None]
 """What has become of the acknowledgements of each partition; None if all of them were applied."""
 
@@ -47,11 +51,14 @@ def changes_of(batches: Iterable[AckBatch], end: int, *, renews: bool) -> list[C
     """
     changes: list[Change] = []
     most = _RENEW if renews else _RENEW - 1
-    following = 0
+    following = told = 0
     for first, last, types in batches:
         count = last - first + 1
         if not following <= first <= last or last >= end:
             raise _refuse(f"offsets {first} to {last}, where {following} to {end - 1} can be acknowledged")
+        told += len(types)
+        if told > _MOST_TOLD:
+            raise _refuse(f"{told} acknowledgements and more, where {_MOST_TOLD} can be told at once")
         if len(types) != 1 and len(types) != count:
             raise _refuse(f"{len(types)} acknowledgements for {count} offsets, {first} to {last}")
         if max(types) > most:
@@ -68,13 +75,17 @@ def changes_of(batches: Iterable[AckBatch], end: int, *, renews: bool) -> list[C
 
 
 async def settle(
-    acting: Acting, membership: Membership, acks: Mapping[Place, Iterable[AckBatch]], *, renews: bool
+    acting: Acting, membership: Membership, acks: Mapping[Place, Sequence[AckBatch]], *, renews: bool
 ) -> Settled:
     """Apply acknowledgements, and return when what was applied is durable."""
-    results = await asyncio.gather(
-        *(_settle_one(acting, membership, place, batches, renews) for place, batches in acks.items()),
-        return_exceptions=True,
-    )
+    tasks, work = [], 0
+    for place, batches in acks.items():
+        tasks.append(asyncio.create_task(_settle_one(acting, membership, place, batches, renews)))
+        work += sum(len(types) for _, _, types in batches)
+        if work > _AT_ONCE:
+            work = 0
+            await asyncio.sleep(0)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
     settled: dict[Place, Refusal | None] = {}
     for place, result in zip(acks, results, strict=True):
         if isinstance(result, BaseException):
@@ -84,7 +95,7 @@ async def settle(
 
 
 async def _settle_one(
-    acting: Acting, membership: Membership, place: Place, batches: Iterable[AckBatch], renews: bool
+    acting: Acting, membership: Membership, place: Place, batches: Sequence[AckBatch], renews: bool
 ) -> Refusal | None:
     try:
         partition = share_places.find(acting, place)

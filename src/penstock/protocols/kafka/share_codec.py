@@ -32,6 +32,7 @@ _TOP = Struct(">ihB")  # throttle time, error code, no error message
 _ROW = Struct(">ih")
 _LEADER = Struct(">iiB")  # id, epoch, no tags
 _ACQUIRED = Struct(">qqhB")  # first, last, delivery count, no tags
+_NOTHING_MORE = b"\1\0"  # no acknowledgements, no tags
 _NOBODY = (-1, -1)
 _MOST_DELIVERIES = (1 << 15) - 1
 
@@ -161,11 +162,15 @@ class _Cursor:
 
     def partitions(self) -> list[tuple[Place, Acks]]:
         """Of all topics, with what is acknowledged there."""
-        found = []
+        found: list[tuple[Place, Acks]] = []
         for _ in range(self.count()):
             topic = self.take(16)
             for _ in range(self.count()):
                 place = topic, self.i32()
+                if self.data[self.at : self.at + 2] == _NOTHING_MORE:  # as nearly all of many
+                    found.append((place, ()))
+                    self.at += 2
+                    continue
                 found.append((place, self.acks()))
                 self.tags()
             self.tags()

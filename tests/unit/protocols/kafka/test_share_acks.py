@@ -72,6 +72,14 @@ def test_what_is_wrong_is_refused(batches: list[AckBatch]) -> None:
     assert refused.value.code is Code.INVALID_REQUEST
 
 
+def test_so_many_are_told_one_by_one_and_no_more() -> None:
+    most = 20_000
+    assert len(changes_of([acks(0, most - 1, *[1, 2] * (most // 2))], 1 << 40, renews=False)) == most
+    assert changes_of([acks(0, 1 << 30, 1)], 1 << 40, renews=False) == [Change(0, 1 << 30, ACK)]
+    with pytest.raises(PenstockError, match="20001 acknowledgements and more"):
+        changes_of([acks(0, most - 1, *[1] * most), acks(most, most, 1)], 1 << 40, renews=False)
+
+
 def test_only_who_says_so_keeps_records_for_longer() -> None:
     assert changes_of([acks(0, 1, 4)], END, renews=True) == [Change(0, 1, RENEW)]
     with pytest.raises(PenstockError, match="type 4, where 0 to 3 are known"):
