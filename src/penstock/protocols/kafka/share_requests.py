@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from penstock.engine.access import Operation, Subject
+from penstock.engine.access import BROKERS, Operation, Subject
 from penstock.engine.acting.acting import Acting
 from penstock.errors import PenstockError
 from penstock.observe.logs import get_logger
@@ -65,7 +65,8 @@ class Shares:
     """Share sessions at work: turns, and giving back.
 
     Args:
-        acting_as: what is given back when a session ends is given back as whoever opened it.
+        acting_as: what a member holds when its session ends is given back on the broker's own behalf: who has lost
+            its rights meanwhile must not keep it.
     """
 
     def __init__(self, acting_as: ActingAs, sessions: ShareSessions | None = None) -> None:
@@ -149,7 +150,7 @@ class Shares:
 
     async def _give_back(self, session: ShareSession) -> None:
         """All that the member holds here. Where another broker leads by now, it holds nothing any more."""
-        acting = self._acting_as(session.owner)
+        acting = self._acting_as(BROKERS)
         group, member = session.membership
         for place in session.held:
             with suppress(PenstockError):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.doors.kafka import Door, batch_of, make
+from tests.rules import Nothing
 from tests.unit.protocols.kafka.share_member import (
     ACCEPT,
     BAD_EPOCH,
@@ -21,7 +22,7 @@ from tests.unit.protocols.kafka.share_member import (
     settled,
 )
 
-from penstock.protocols.kafka.share_sessions import ShareSessions
+from penstock.protocols.kafka.share_sessions import ShareSession, ShareSessions
 
 UNKNOWN_TOPIC = 3
 LAST = (1 << 31) - 1
@@ -310,6 +311,41 @@ def test_a_connection_that_ends_gives_back_what_its_sessions_hold() -> None:
         member.client.stream.close()
         assert acquired(await waiting) == [(0, 3, 2)]
         assert len(door.context.shares.sessions) == 1
+
+    run(body)
+
+
+def test_who_has_lost_its_rights_does_not_keep_what_it_had() -> None:
+    async def body(door: Door) -> None:
+        member = await filled(door, 5)
+        await member.fetch(0)
+        door.engine.access.policy = Nothing()
+        member.client.stream.close()
+        await asyncio.sleep(1)
+        assert held(door) == 0
+
+    run(body)
+
+
+def test_it_is_given_back_when_the_answer_is_out() -> None:
+    async def body(door: Door) -> None:
+        member = await filled(door, 5)
+        shares, may_give_back = door.context.shares, asyncio.Event()
+        give_back = shares._give_back
+
+        async def wait_and_give_back(session: ShareSession) -> None:
+            await may_give_back.wait()
+            await give_back(session)
+
+        shares._give_back = wait_and_give_back  # type: ignore[method-assign]
+        await member.fetch(0)
+        assert rows(await member.acknowledge({0: [(0, 1, [ACCEPT])]}, epoch=-1))[0]["error_code"] == 0
+        assert held(door) == 3
+        again = asyncio.ensure_future(member.fetch(0, epoch=0))
+        await asyncio.sleep(1)
+        assert not again.done(), "nor does the next session begin before"
+        may_give_back.set()
+        assert acquired(await again) == [(2, 4, 2)]
 
     run(body)
 
