@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from penstock.engine.queues import entries
-from penstock.engine.queues.entries import Value
+from penstock.engine.queues.entries import How, Value
 from penstock.engine.queues.headers import Reason
 from penstock.engine.queues.window import Run
 from penstock.observe.stats import Stats
@@ -31,6 +31,7 @@ class Back(StrEnum):
 PURGED: Final = "purged"
 TRIMMED: Final = "trimmed"
 """Retention or a deletion took the record before the message was settled."""
+_WORDS: Final = {how: how.name.lower() for how in How}
 
 
 class Tally:
@@ -48,9 +49,9 @@ class Tally:
         if isinstance(value, entries.Leased):
             self._stats.queue_leased += _size(value.runs)
         elif isinstance(value, entries.Settled):
-            self.settled(value.how.name.lower(), _size(value.runs))
+            self.settled(_WORDS[value.how], _size(value.runs))
         elif isinstance(value, entries.Returned) and back is not None:
-            self._stats.queue_returned[back.value,] += _size(value.runs)
+            self._stats.queue_returned[back,] += _size(value.runs)
 
     def settled(self, how: str, count: int) -> None:
         self._stats.queue_settled[how,] += count
@@ -70,4 +71,7 @@ class Tally:
 
 
 def _size(runs: Sequence[Run]) -> int:
-    return sum(run.size for run in runs)
+    size = 0
+    for first, last in runs:
+        size += last - first + 1
+    return size
