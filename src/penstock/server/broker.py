@@ -18,6 +18,7 @@ from penstock.engine.transactions.requests import TransactionLimits
 from penstock.errors import Code, PenstockError, StartupError, WrongSettings
 from penstock.net.tcp import TcpNetwork
 from penstock.observe.logs import Logger, get_logger
+from penstock.observe.meanings import BROKER_GAUGES
 from penstock.observe.metrics import Exposition, Gauge
 from penstock.observe.stats import Stats
 from penstock.ports.disk import is_shortage
@@ -58,6 +59,8 @@ _SWEEP_S = 2.0
 _LEAVE_S = 10.0
 _INSECURE_WARNING_S = 3600.0
 _SEALING_KEY = "sealing.key"
+_ONLY_SCRAPED = frozenset(meaning.field for meaning in BROKER_GAUGES if meaning.labels)
+"""Told apart by several labels, which /health has no form for."""
 
 
 class Broker:
@@ -489,7 +492,8 @@ class Broker:
                 partition.name for partition in self._engine.topics.all_partitions() if partition.offline is not None
             ]
         insecure = {"insecure": bool(self._insecure)}
-        return {"node": self._config.node.id, "offline_partitions": offline, **self.gauges(), **insecure}
+        gauges = {name: value for name, value in self.gauges().items() if name not in _ONLY_SCRAPED}
+        return {"node": self._config.node.id, "offline_partitions": offline, **gauges, **insecure}
 
 
 def _group_settings(groups: GroupConfig) -> GroupSettings:
