@@ -22,7 +22,6 @@ SEED = int(os.environ.get("CHAOS_SEED", "1"))
 WORKERS = 3
 LIMIT = 3
 _DEADLINE_S = 240.0
-_QUEUE = {"queue": "jobs"}
 _VERDICTS = (("ack", 0.7), ("nack", 0.15), ("release", 0.05), ("reject", 0.05))
 """How likely each is; otherwise a lease is left to end."""
 
@@ -54,7 +53,7 @@ class Worker(threading.Thread):
                 time.sleep(0.05)
 
     def _work(self, verbs: Verbs) -> None:
-        told = verbs.ask("lease", "queue.lease", most=50, wait_ms=200, consumer=self.name, **_QUEUE)
+        told = verbs.ask("lease", "queue.lease", most=50, wait_ms=200, consumer=self.name, queue="jobs")
         rows, offsets = [], {}
         for each in told["messages"]:
             if each["offset"] in self.acked:
@@ -67,7 +66,7 @@ class Worker(threading.Thread):
             return
         acks = {offset for offset, verdict in offsets.values() if verdict == "ack"}
         self.may_be |= acks
-        for row in verbs.ask("settle", "queue.settle", receipts=rows, **_QUEUE)["results"]:
+        for row in verbs.ask("settle", "queue.settle", receipts=rows, queue="jobs")["results"]:
             offset, verdict = offsets[row["receipt"]]
             if verdict == "ack" and row["error"] is None:
                 self.acked.add(offset)
@@ -87,7 +86,7 @@ def test_each_message_ends_in_one_place(broker: BrokerProcess) -> None:
     broker.start()
     with Verbs(Server(broker.bootstrap, "a test", {}, 10.0)) as verbs:
         settings = {"visibility": "1s", "backoff": "fixed:100ms", "max-attempts": str(LIMIT)}
-        verbs.ask("create", "queue.create", partitions=1, settings=settings, **_QUEUE)
+        verbs.ask("create", "queue.create", partitions=1, settings=settings, queue="jobs")
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
     for number in range(MESSAGES):
         producer.produce("jobs", b"%d" % number)
@@ -122,7 +121,7 @@ def _acked(workers: list[Worker]) -> set[int]:
 def _open(broker: BrokerProcess) -> int:
     try:
         with Verbs(Server(broker.bootstrap, "a test", {}, 10.0)) as verbs:
-            told: Any = verbs.ask("describe", "queue.describe", **_QUEUE)
+            told: Any = verbs.ask("describe", "queue.describe", queue="jobs")
     except CommandError:
         return -1
     return sum(row[name] for row in told["partitions"] for name in ("ready", "leased", "delayed", "dying"))
