@@ -105,7 +105,7 @@ class Group:
         """What of a range nobody has, and is not delayed either."""
         for state in (READY, SHAKEN):
             yield from self.window.runs_in(first, last, state)
-        if last >= self.window.next:
+        if last >= max(first, self.window.next):
             yield Run(max(first, self.window.next), last)
 
     # --- applying
@@ -171,6 +171,8 @@ class Group:
     def _leave(self, run: Run, state: int) -> None:
         """Offsets come into another state, and out of the leases they are in."""
         if run.last >= self.window.next:
+            if run.first > self.window.next:
+                heappush(self._ready, (self.window.next, run.first - 1))
             self.window.take_new(run.last)
         for part, slot in self.window.leased_in(run.first, run.last):
             self.leases.less(slot, part.size)
@@ -234,7 +236,9 @@ class Group:
     def led(self, now: int, data_end: int, *, ends_bound: bool) -> None:
         """A broker begins to lead: what lies beyond the data is void, bound leases are over, and its clock is right."""
         for lease in self.leases:
-            self.leases.renew(lease, min(lease.deadline, now + lease.deadline - lease.began))
+            if (ahead := lease.began - now) > 0:  # by a clock that was ahead of this one
+                lease.began -= ahead
+                self.leases.renew(lease, lease.deadline - ahead)
         if data_end < self.window.next:
             self.window.cut(data_end)
             self.forget_due(data_end)

@@ -572,7 +572,10 @@ class LedgerMachine:
         for group in self._groups.values():
             group.led(value.at, value.data_end, ends_bound=value.ends_bound)
         if any(due.since > value.at for due in self._due):
-            self._due[:] = [due._replace(at=min(due.at, value.at + due.at - due.since)) for due in self._due]
+            self._due[:] = [
+                due._replace(at=due.at - max(due.since - value.at, 0), since=min(due.since, value.at))
+                for due in self._due
+            ]
             heapify(self._due)
 
     def floor(self) -> int | None:
