@@ -34,13 +34,18 @@ class Message(NamedTuple):
     deliveries: int = 0
     attempts: int = 0
     held: Held | None = None
+    since: int = 0
     due: int = 0
     is_shaken: bool = False
     cause: Cause | None = None
     reason: str = ""
 
+    @property
+    def tries(self) -> tuple[int, int, int, bool]:
+        return self.state, self.deliveries, self.attempts, self.is_shaken
 
-GONE = Message(SETTLED)
+
+NEW, GONE = Message(), Message(SETTLED)
 
 
 class QueueModel:
@@ -106,7 +111,7 @@ class QueueModel:
 
     def _half(self, first: int, *, is_last_known: bool) -> list[int]:
         alike, like = [first], self.messages[first]
-        while (alike[-1] + 1) % CHUNK and self.messages.get(alike[-1] + 1) == like:
+        while (alike[-1] + 1) % CHUNK and self.messages.get(alike[-1] + 1, GONE).tries == like.tries:
             alike.append(alike[-1] + 1)
         tries = like.deliveries if self.rules.by_deliveries else like.attempts
         is_last_chance = is_last_known and self.rules.limit - tries <= 1
@@ -125,6 +130,14 @@ class QueueModel:
             else:
                 self._settle(picked)
             excess -= len(picked)
+
+    def redrive(self, offsets: Iterable[int], queue: str) -> int:
+        """How many go back to the queue they are from: those that nobody has."""
+        free = [offset for offset in offsets if self.messages.get(offset, NEW).state == READY and offset >= self.start]
+        for offset in range(self.next, max(free, default=-1) + 1):
+            self._touch(offset)
+        self._bury(free, Cause.REDRIVEN, queue)
+        return len(free)
 
     # --- verdicts
 
@@ -187,7 +200,7 @@ class QueueModel:
             backoff_ms = self.rules.backoff.delay_ms(attempts, CHANCE) if failed else 0
             wait_ms = min(backoff_ms if delay_ms is None else delay_ms, LONGEST_DELAY_MS)
             state, due = (DELAYED, now + wait_ms) if wait_ms > 0 else (READY, 0)
-            self.messages[offset] = Message(state, before.deliveries, attempts, due=due, is_shaken=is_shaken)
+            self.messages[offset] = Message(state, before.deliveries, attempts, None, now, due, is_shaken)
 
     def end(self, now: int, offsets: list[int], *, graceful: bool) -> int:
         """A lease, or a part of one."""
@@ -198,12 +211,8 @@ class QueueModel:
         theirs = [offsets for held, offsets in self.parts().items() if held.consumer == consumer]
         return sum(self.end(now, offsets, graceful=graceful) for offsets in theirs)
 
-    def end_bound(self) -> None:
-        for offset in [each for held, offsets in self.parts().items() if held.is_bound for each in offsets]:
-            self.messages[offset] = self.messages[offset]._replace(state=READY, held=None)
-
     def _bury(self, offsets: Iterable[int], cause: Cause, reason: str, failed: int = 0) -> None:
-        if self.rules.dead_letter is None:
+        if self.rules.dead_letter is None and cause is not Cause.REDRIVEN:
             self._settle(offsets)
             return
         for offset in offsets:
@@ -225,7 +234,15 @@ class QueueModel:
     def ripen(self, now: int) -> None:
         for offset in self.in_state(DELAYED):
             if self.messages[offset].due <= now:
-                self.messages[offset] = self.messages[offset]._replace(state=READY, due=0)
+                self.messages[offset] = self.messages[offset]._replace(state=READY)  # and `due` says since when
+
+    def ripe(self) -> list[int]:
+        """What is ready as its time has come, and no entry says so."""
+        return [offset for offset in self.in_state(READY) if self.messages[offset].due]
+
+    def note_ripe(self) -> None:
+        """Something was leased, and who reads that knows what was ripe."""
+        self.messages |= {offset: self.messages[offset]._replace(due=0) for offset in self.ripe()}
 
     def tick(self, now: int) -> None:
         for offsets in [offsets for held, offsets in self.parts().items() if held.deadline <= now]:
@@ -239,6 +256,20 @@ class QueueModel:
         self.start, self.next = max(self.start, before), max(self.next, before)
         self._settle(())
         return count
+
+    def led(self, now: int) -> None:
+        """A broker leads, perhaps with a clock that is behind."""
+        for offset, (state, *_, held, since, due, _, _, _) in list(self.messages.items()):
+            message = self.messages[offset]
+            if held is not None:
+                ahead = max(held.began - now, 0)
+                after = held._replace(began=held.began - ahead, deadline=held.deadline - ahead)
+                self.messages[offset] = message._replace(held=after)
+                if held.is_bound:
+                    self.messages[offset] = message._replace(state=READY, held=None)
+            elif state == DELAYED:
+                ahead = max(since - now, 0)
+                self.messages[offset] = message._replace(since=since - ahead, due=due - ahead)
 
     def cut(self, end: int) -> None:
         """The messages from there on are others than before."""

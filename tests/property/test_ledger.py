@@ -16,7 +16,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -65,8 +64,68 @@ VERDICTS = st.builds(
 GROUPS = st.runner().flatmap(lambda world: st.sampled_from(world.likely_groups()))
 CONSUMERS = st.sampled_from(["anna", "bert"])
 CODEC = LedgerCodec()
-
 Shown = dict[str, Any]
+
+
+def step(name: str, /, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
+    """A call of the world below."""
+    return st.tuples(st.just(name), st.fixed_dictionaries(given))
+
+
+SHARES = st.integers(1, 12)
+"""Of twelve."""
+PASSING_MS = st.sampled_from([1, 999, 1000, 5000, 10_000, 30_000, 5 * HOUR_MS, 20 * HOUR_MS])
+ROUNDS = st.lists(st.tuples(CONSUMERS, SHARES, VERDICTS, SHARES, st.sampled_from([0, 0, 1, 1000, 40_000])), max_size=4)
+LEASING = {"name": GROUPS, "consumer": CONSUMERS, "share": SHARES, "bound": st.booleans()}
+WORK = step("work", name=GROUPS, rounds=ROUNDS, by_name=st.booleans())
+LEASE = step("lease", **LEASING, visibility_ms=st.sampled_from([None, None, 1000, 20 * HOUR_MS]))
+SETTLE = step(
+    "settle_what_is_leased",
+    name=GROUPS,
+    which=st.integers(0, 5),
+    low=st.integers(0, 11),
+    share=SHARES,
+    verdicts=st.lists(VERDICTS, min_size=1, max_size=3),
+    by_name=st.booleans(),
+)
+STEPS = st.one_of(
+    *[WORK] * 6,
+    *[LEASE] * 3,
+    *[SETTLE] * 4,
+    *[step("settle_what_was_leased_once", which=st.integers(0, 7), low=st.integers(0, 11), verdict=VERDICTS)] * 2,
+    step(
+        "settle_anything",
+        name=GROUPS,
+        by=st.builds(Holder, CONSUMERS) | st.builds(Receipt, st.integers(0, 10)),
+        ranges=st.lists(st.tuples(st.integers(-3, 12), st.integers(-1, 6), VERDICTS), max_size=4),
+        again=st.none() | VERDICTS,
+    ),
+    *[step("leave", name=GROUPS, consumer=CONSUMERS, graceful=st.booleans())] * 2,
+    *[step("bury", name=GROUPS, most=st.integers(1, 6), is_forgotten=st.booleans())] * 2,
+    step("bury_what_is_not_dying", name=GROUPS, low=st.integers(0, 10)),
+    step("overflow", name=st.sampled_from(["drop", "bulk"]), excess=st.integers(0, 12)),
+    step("redrive", name=GROUPS, low=st.integers(-2, 15), size=st.integers(1, 6)),
+    *[step("pass_time", passed_ms=PASSING_MS, is_late=st.booleans())] * 3,
+    step("send", count=st.integers(1, 20)),
+    step("purge", name=GROUPS, beyond=st.integers(-3, 20)),
+    step("trim", beyond=st.integers(0, 10)),
+    step("open", name=st.sampled_from(sorted(RULES)), start=st.sampled_from(STARTS)),
+    step("restart", name=GROUPS, start=st.sampled_from(STARTS)),
+    step("delete", name=GROUPS),
+    *[step("all_is_safe")] * 2,
+    *[step("crash", lost=st.integers(0, 6))] * 2,
+    *[
+        step(
+            "another_leader",
+            lost=st.integers(0, 6),
+            cut=st.integers(0, 12),
+            behind_ms=st.sampled_from([0, 0, 500, 20_000]),
+        )
+    ]
+    * 2,
+    *[step("save", count=st.integers(1, 6))] * 3,
+    step("take_snapshot"),
+)
 
 
 def make_burying(runs: Sequence[Run]) -> entries.Burying:
@@ -133,7 +192,7 @@ def show_model(queues: dict[str, QueueModel], epoch: int, now: int) -> Shown:
     for name, queue in queues.items():
         states: dict[int, Any] = {}
         for offset, message in queue.messages.items():
-            state, deliveries, attempts, _, due, is_shaken, cause, reason = message
+            state, deliveries, attempts, _, _, due, is_shaken, cause, reason = message
             if state == DELAYED:
                 states[offset] = _delayed(deliveries, attempts, due, now, is_shaken=is_shaken)
             else:
@@ -236,10 +295,12 @@ class LedgerWorld(RuleBasedStateMachine):
 
     def lead(self, epoch: int, data_end: int) -> None:
         """What a broker does first with a machine it has loaded."""
+        is_told = epoch > self.epoch or any(held.is_bound for queue in self.queues.values() for held in queue.parts())
         for queue in self.queues.values():
             if epoch > self.epoch:
                 queue.cut(data_end)
-            queue.end_bound()
+            if is_told:
+                queue.led(self.now)
         self.epoch = max(self.epoch, epoch)
         self.keep(self.machine.led(self.now, epoch, data_end).records)
         self.tick()
@@ -251,6 +312,12 @@ class LedgerWorld(RuleBasedStateMachine):
     def queue(self, name: str) -> QueueModel | None:
         return self.queues.get(name)
 
+    @rule(step=STEPS)
+    def take(self, step: tuple[str, dict[str, Any]]) -> None:
+        """One of the steps below."""
+        name, given = step
+        getattr(self, name)(**given)
+
     # --- groups and messages
 
     @initialize(name=st.sampled_from(sorted(RULES)), start=st.sampled_from(STARTS), count=st.integers(0, 40))
@@ -258,23 +325,16 @@ class LedgerWorld(RuleBasedStateMachine):
         self.end += start + count
         self.open(name, start)
 
-    @precondition(lambda self: len(self.queues) < 3)
-    @rule(name=st.sampled_from(sorted(RULES)), start=st.sampled_from(STARTS))
     def open(self, name: str, start: int) -> None:
-        self.queues.setdefault(name, QueueModel(RULES[name], start))
+        if len(self.queues) < 3:
+            self.queues.setdefault(name, QueueModel(RULES[name], start))
+        elif name not in self.queues:
+            return
         assert self.told(self.machine.open(self.now, TO, name, start)) is None
 
-    @rule(count=st.integers(1, 20))
     def send(self, count: int) -> None:
         self.end += count
 
-    @rule(
-        name=GROUPS,
-        consumer=CONSUMERS,
-        share=st.integers(1, 12),
-        visibility_ms=st.sampled_from([None, None, 1000, 20 * HOUR_MS]),
-        bound=st.booleans(),
-    )
     def lease(self, name: str, consumer: str, share: int, visibility_ms: int | None, *, bound: bool) -> None:
         want = Want(name, consumer, max(1, self.most * share // 12), visibility_ms, bound)
         queue = self.queue(name)
@@ -296,6 +356,8 @@ class LedgerWorld(RuleBasedStateMachine):
             held = queue.messages[offsets[0]].held
             assert held is not None
             assert (leased.lease_id, leased.deadline) == (self.next_id, held.deadline)
+            for each in self.queues.values():
+                each.note_ripe()
             self.given.append((name, self.next_id, offsets))
             self.next_id += 1
         self.keep(outcome.records)
@@ -304,27 +366,22 @@ class LedgerWorld(RuleBasedStateMachine):
         for queue in self.queues.values():
             queue.ripen(self.now)
 
-    @rule(name=st.sampled_from(["drop", "bulk"]), excess=st.integers(0, 12))
     def overflow(self, name: str, excess: int) -> None:
         queue = self.queue(name)
         if queue is not None:
             queue.overflow(excess, self.end)
             self.keep(self.machine.overflow(self.now, name, excess, self.end).records)
 
-    @rule(
-        name=GROUPS,
-        consumer=CONSUMERS,
-        shares=st.tuples(st.integers(1, 12), st.integers(1, 12)),
-        verdict=VERDICTS,
-        by_name=st.booleans(),
-    )
-    def work(self, name: str, consumer: str, shares: tuple[int, int], verdict: Verdict, *, by_name: bool) -> None:
-        """Messages come, are leased, and settled as far as there is time."""
-        queue = self.queue(name)
-        if queue is not None:
-            self.end = max(self.end, queue.next + self.most // 2)
-        self.lease(name, consumer, shares[0], None, bound=False)
-        self.settle_what_is_leased(name, -1, 0, shares[1], [verdict], by_name=by_name)
+    def work(self, name: str, rounds: list[tuple[str, int, Verdict, int, int]], *, by_name: bool) -> None:
+        """Again and again messages come, are leased, and settled as far as there is time."""
+        for consumer, leased, verdict, settled, passed_ms in rounds:
+            queue = self.queue(name)
+            if queue is not None:
+                self.end = max(self.end, queue.next + self.most // 2)
+            self.lease(name, consumer, leased, None, bound=False)
+            self.settle_what_is_leased(name, -1, 0, settled, [verdict], by_name=by_name)
+            if passed_ms:
+                self.pass_time(passed_ms, is_late=False)
 
     # --- verdicts
 
@@ -333,14 +390,6 @@ class LedgerWorld(RuleBasedStateMachine):
         expected = Code.UNKNOWN_QUEUE if queue is None else queue.settle(self.now, by, changes)
         assert self.told(self.machine.settle(self.now, TO, name, by, changes)) == expected
 
-    @rule(
-        name=GROUPS,
-        which=st.integers(0, 5),
-        low=st.integers(0, 11),
-        share=st.integers(1, 12),
-        verdicts=st.lists(VERDICTS, min_size=1, max_size=3),
-        by_name=st.booleans(),
-    )
     def settle_what_is_leased(
         self, name: str, which: int, low: int, share: int, verdicts: list[Verdict], *, by_name: bool
     ) -> None:
@@ -361,23 +410,21 @@ class LedgerWorld(RuleBasedStateMachine):
         ]
         self.settle(name, Holder(held.consumer) if by_name else Receipt(held.lease_id), changes)
 
-    @precondition(lambda self: self.given)
-    @rule(which=st.integers(0, 20), verdict=VERDICTS)
-    def settle_what_was_leased_once(self, which: int, verdict: Verdict) -> None:
-        name, lease_id, offsets = self.given[-1 - which % len(self.given)]
-        self.settle(name, Receipt(lease_id), [Change(*each, verdict) for each in _ranges(offsets)])
+    def settle_what_was_leased_once(self, which: int, low: int, verdict: Verdict) -> None:
+        """By its receipt, all of it or one message."""
+        if self.given:
+            name, lease_id, offsets = self.given[-1 - which % len(self.given)]
+            chosen = offsets if low < 4 else [offsets[low * len(offsets) // 12]]
+            self.settle(name, Receipt(lease_id), [Change(*each, verdict) for each in _ranges(chosen)])
 
-    @rule(
-        name=GROUPS,
-        by=st.builds(Holder, CONSUMERS) | st.builds(Receipt, st.integers(0, 10)),
-        ranges=st.lists(st.tuples(st.integers(-3, 12), st.integers(-1, 6), VERDICTS), max_size=4),
-    )
-    def settle_anything(self, name: str, by: By, ranges: list[tuple[int, int, Verdict]]) -> None:
+    def settle_anything(self, name: str, by: By, ranges: list[tuple[int, int, Verdict]], again: Verdict | None) -> None:
+        """And the first range twice, perhaps."""
         queue = self.queue(name)
         base = 0 if queue is None else queue.start
-        self.settle(name, by, [Change(base + low, base + low + more, verdict) for low, more, verdict in ranges])
+        changes = [Change(base + low, base + low + more, verdict) for low, more, verdict in ranges]
+        changes += [each._replace(verdict=again) for each in changes[:1] if again is not None]
+        self.settle(name, by, changes)
 
-    @rule(name=GROUPS, consumer=CONSUMERS, graceful=st.booleans())
     def leave(self, name: str, consumer: str, *, graceful: bool) -> None:
         queue = self.queue(name)
         expected = Code.UNKNOWN_QUEUE if queue is None else queue.leave(self.now, consumer, graceful=graceful)
@@ -385,7 +432,6 @@ class LedgerWorld(RuleBasedStateMachine):
 
     # --- dead letters
 
-    @rule(name=GROUPS, most=st.integers(1, 6), is_forgotten=st.booleans())
     def bury(self, name: str, most: int, *, is_forgotten: bool) -> None:
         """Take the next step of a burial."""
         found = [each for each in self.machine.dying(most) if each.group == name]
@@ -415,31 +461,32 @@ class LedgerWorld(RuleBasedStateMachine):
         queue.burial = chosen
         assert self.told(self.machine.bury(self.now, TO, name, make_burying(runs))) is None
 
-    @rule(name=GROUPS, low=st.integers(0, 10))
     def bury_what_is_not_dying(self, name: str, low: int) -> None:
         queue = self.queue(name)
         if queue is not None and queue.start + low not in queue.in_state(DYING):
             burying = make_burying([Run(queue.start + low, queue.start + low)])
             assert self.told(self.machine.bury(self.now, TO, name, burying)) is Code.INVALID_REQUEST
 
+    def redrive(self, name: str, low: int, size: int) -> None:
+        queue = self.queue(name)
+        first = max(0, low + (0 if queue is None else queue.start))
+        offsets = range(first, min(first + size, self.end))
+        expected = Code.UNKNOWN_QUEUE if queue is None else queue.redrive(offsets, "orders")
+        wanted = [Run(first, first + size - 1)]
+        assert self.told(self.machine.redrive(self.now, TO, name, "orders", wanted, self.end)) == expected
+
     # --- time and place
 
-    @rule(
-        passed_ms=st.sampled_from([1, 999, 1000, 5000, 10_000, 30_000, 5 * HOUR_MS, 20 * HOUR_MS]),
-        is_late=st.booleans(),
-    )
     def pass_time(self, passed_ms: int, *, is_late: bool) -> None:
         self.now += passed_ms
         if not is_late:
             self.tick()
 
-    @rule()
     def tick(self) -> None:
         for queue in self.queues.values():
             queue.tick(self.now)
         self.keep(self.machine.tick(self.now).records)
 
-    @rule(name=GROUPS, beyond=st.integers(-3, 20))
     def purge(self, name: str, beyond: int) -> None:
         queue = self.queue(name)
         before = max(0, (0 if queue is None else queue.start) + beyond)
@@ -447,7 +494,6 @@ class LedgerWorld(RuleBasedStateMachine):
         self.end = max(self.end, before)
         assert self.told(self.machine.purge(self.now, TO, name, before)) == expected
 
-    @rule(beyond=st.integers(0, 10))
     def trim(self, beyond: int) -> None:
         before = min([queue.start for queue in self.queues.values()], default=0) + beyond
         for queue in self.queues.values():
@@ -456,7 +502,6 @@ class LedgerWorld(RuleBasedStateMachine):
         self.end = max(self.end, before)
         self.keep(self.machine.trim(before).records)
 
-    @rule(name=GROUPS, start=st.sampled_from(STARTS))
     def restart(self, name: str, start: int) -> None:
         queue = self.queue(name)
         if queue is not None:
@@ -464,31 +509,30 @@ class LedgerWorld(RuleBasedStateMachine):
         expected = Code.UNKNOWN_QUEUE if queue is None else None
         assert self.told(self.machine.restart(self.now, TO, name, start)) == expected
 
-    @precondition(lambda self: len(self.queues) > 1)
-    @rule(name=GROUPS)
     def delete(self, name: str) -> None:
+        if len(self.queues) < 2:
+            return
         expected = None if self.queues.pop(name, None) else Code.UNKNOWN_QUEUE
         assert self.told(self.machine.delete(self.now, TO, name)) == expected
 
     # --- crashes
 
-    @rule()
     def all_is_safe(self) -> None:
         """Answers have gone out."""
         self.past = self.past[-1:]
 
-    @rule(lost=st.integers(0, 6))
     def crash(self, lost: int) -> None:
         """The broker comes back in the same epoch, with what was kept."""
         self.load(lost)
         self.lead(self.epoch, 0)
 
-    @rule(lost=st.integers(0, 6), cut=st.integers(0, 12))
-    def another_leader(self, lost: int, cut: int) -> None:
-        """Another broker leads. Some messages may be others there."""
+    def another_leader(self, lost: int, cut: int, behind_ms: int) -> None:
+        """Another broker leads. Some messages may be others there, and its clock behind."""
         self.load(lost)
         nexts = [queue.next for queue in self.queues.values()]
         self.end = max(0, min([self.end, *(each - cut for each in nexts if cut)]))
+        if not any(queue.ripe() for queue in self.queues.values()):  # or it may have to wait once more
+            self.now -= behind_ms
         self.lead(self.epoch + 1, self.end)
 
     def load(self, lost: int) -> None:
@@ -501,7 +545,6 @@ class LedgerWorld(RuleBasedStateMachine):
 
     # --- saving
 
-    @rule(count=st.integers(1, 6))
     def save(self, count: int) -> None:
         """Write some pieces of the state; when all are there, nothing before the first is read any more."""
         if self.saving is None:
@@ -514,7 +557,6 @@ class LedgerWorld(RuleBasedStateMachine):
                 return
             self.keep(piece)
 
-    @rule()
     def take_snapshot(self) -> None:
         """As a broker does that stops: outside of the log."""
         self.all_is_safe()
@@ -579,7 +621,6 @@ class BulkyWorld(LedgerWorld):
 
     most = 1500
 
-    @rule(count=st.integers(1, 20))
     def send(self, count: int) -> None:
         self.end += 200 * count
 

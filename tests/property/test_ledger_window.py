@@ -1,13 +1,12 @@
 """The window of a group beside a dict with one entry for each offset, above all around the ends of chunks."""
 
-import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from penstock.engine.queues.window import (
     CHUNK,
@@ -24,13 +23,8 @@ from penstock.engine.queues.window import (
     Window,
 )
 
-OTHERS = st.sampled_from([READY, DELAYED, DYING, SHAKEN, SETTLED, SETTLED, SETTLED])
-NEAR_ENDS = st.builds(
-    lambda chunk, more: max(0, chunk * CHUNK + more), st.integers(0, 3), st.integers(-3, 3) | st.integers(-200, 200)
-)
-"""Offsets, counted from where the chunk of the start begins; ranges are between two of them."""
-RANGES = st.lists(st.tuples(NEAR_ENDS, NEAR_ENDS), max_size=2)
-MOVES = st.none() | NEAR_ENDS
+PLACES = st.integers(0, 60)
+"""Of the offsets where something may go wrong; see `World.place`."""
 Chunks = Iterator[tuple[int, Chunk | None]]
 
 
@@ -42,11 +36,10 @@ class Offset:
     slot: int = 0
 
 
-class WindowWorld(RuleBasedStateMachine):
-    def __init__(self) -> None:
-        super().__init__()
-        self.window = Window(0)
-        self.start = 0
+class World:
+    def __init__(self, start: int) -> None:
+        self.window = Window(start)
+        self.start = start
         self.offsets: dict[int, Offset] = {}
         """From the start to the next, without a gap."""
         self.slots = 0
@@ -55,18 +48,18 @@ class WindowWorld(RuleBasedStateMachine):
     def next(self) -> int:
         return self.start + len(self.offsets)
 
-    @initialize(start=NEAR_ENDS)
-    def begin(self, start: int) -> None:
-        self.window = Window(start)
-        self.start = start
-
-    @property
-    def base(self) -> int:
-        return self.start - self.start % CHUNK
+    def place(self, number: int) -> int:
+        """An offset at or near an end: of a chunk, or of what is touched."""
+        base = self.start - self.start % CHUNK
+        chunks = range(base, max(self.next, base + CHUNK) + CHUNK + 1, CHUNK)
+        places = {at + more for at in chunks for more in (-1, 0, 1, 7)}
+        places |= {at + more for at in (self.start, self.next) for more in (-1, 0, 1, 3)}
+        inside = sorted(at for at in places if at >= max(self.start - 1, 0))
+        return inside[number % len(inside)]
 
     def touched(self, one: int, other: int) -> list[int]:
-        """The offsets between two, as far as they are touched."""
-        first, last = sorted((self.base + one, self.base + other))
+        """The offsets between two places, as far as they are touched."""
+        first, last = sorted((self.place(one), self.place(other)))
         return list(range(max(first, self.start), min(last, self.next - 1) + 1))
 
     def change(self, offsets: list[int], **changes: int) -> None:
@@ -84,20 +77,17 @@ class WindowWorld(RuleBasedStateMachine):
 
     # --- changes
 
-    @rule(to=NEAR_ENDS, more=st.integers(1, 5))
     def take_new(self, to: int, more: int) -> None:
-        last = max(self.base + to, self.next + more)
+        last = max(self.place(to), self.next + more)
         self.window.take_new(last)
         self.offsets |= {offset: Offset() for offset in range(self.next, last + 1)}
 
-    @rule(one=NEAR_ENDS, other=NEAR_ENDS, state=OTHERS)
     def set(self, one: int, other: int, state: int) -> None:
         offsets = self.touched(one, other) if state == SETTLED else self.unsettled(one, other)
         if offsets:
             self.window.set(offsets[0], offsets[-1], state)
             self.change(offsets, state=state)
 
-    @rule(one=NEAR_ENDS, other=NEAR_ENDS)
     def lease(self, one: int, other: int) -> None:
         offsets = self.unsettled(one, other)
         if offsets:
@@ -107,7 +97,6 @@ class WindowWorld(RuleBasedStateMachine):
                 deliveries = min(self.offsets[offset].deliveries + 1, MOST_COUNTED)
                 self.change([offset], state=LEASED, slot=self.slots, deliveries=deliveries)
 
-    @rule(one=NEAR_ENDS, other=NEAR_ENDS, times=st.sampled_from([1, 1, 1, 300]), is_unread=st.booleans())
     def failed(self, one: int, other: int, times: int, *, is_unread: bool) -> None:
         offsets = self.unsettled(one, other)
         for _ in range(times if offsets else 0):
@@ -119,10 +108,8 @@ class WindowWorld(RuleBasedStateMachine):
             deliveries = max(self.offsets[offset].deliveries - is_unread, 0)
             self.change([offset], attempts=attempts, deliveries=deliveries)
 
-    @rule(to=NEAR_ENDS, back=st.integers(0, 5))
-    def move_to(self, to: int, back: int) -> None:
-        """Also to where it has been."""
-        self.move(max(0, self.base + to - back), (self.window,))
+    def move_to(self, to: int) -> None:
+        self.move(self.place(to), (self.window,))
 
     def move(self, start: int, windows: Iterable[Window]) -> None:
         for window in windows:
@@ -132,9 +119,8 @@ class WindowWorld(RuleBasedStateMachine):
             self.start = start
             self.change([])
 
-    @rule(at=NEAR_ENDS, back=st.integers(0, 5))
-    def cut(self, at: int, back: int) -> None:
-        end = max(0, self.base + at - back)
+    def cut(self, at: int) -> None:
+        end = self.place(at)
         self.window.cut(end)
         if end < self.next:
             self.offsets = {offset: each for offset, each in self.offsets.items() if offset < end}
@@ -142,7 +128,6 @@ class WindowWorld(RuleBasedStateMachine):
 
     # --- saving
 
-    @rule(written=st.integers(0, 3), is_listed=st.booleans(), to=st.none() | NEAR_ENDS, settled=RANGES, moved=MOVES)
     def restore(
         self, written: int, to: int | None, settled: list[tuple[int, int]], moved: int | None, *, is_listed: bool
     ) -> None:
@@ -156,10 +141,10 @@ class WindowWorld(RuleBasedStateMachine):
         if is_listed:
             self.write(chunks, again, written)
         windows = (self.window, again)
-        if to is not None and self.base + to >= self.next:
+        if to is not None and (last := self.place(to)) >= self.next:
             for window in windows:
-                window.take_new(self.base + to)
-            self.offsets |= {offset: Offset() for offset in range(self.next, self.base + to + 1)}
+                window.take_new(last)
+            self.offsets |= {offset: Offset() for offset in range(self.next, last + 1)}
         for one, other in settled:
             offsets = self.touched(one, other)
             if offsets:
@@ -167,7 +152,7 @@ class WindowWorld(RuleBasedStateMachine):
                     window.set(offsets[0], offsets[-1], SETTLED)
                 self.change(offsets, state=SETTLED)
         if moved is not None:
-            self.move(self.base + moved, windows)
+            self.move(self.place(moved), windows)
             if self.start == self.next:
                 for window in windows:
                     window.take_new(self.next)
@@ -189,7 +174,6 @@ class WindowWorld(RuleBasedStateMachine):
 
     # --- what is always so
 
-    @invariant()
     def it_is_as_the_dict_says(self) -> None:
         window = self.window
         assert (window.start, window.next) == (self.start, self.next)
@@ -204,7 +188,6 @@ class WindowWorld(RuleBasedStateMachine):
         assert window.state_of(self.start - 1) == SETTLED
         assert window.state_of(self.next) == READY
 
-    @invariant()
     def settled_chunks_take_no_room(self) -> None:
         chunks = dict(self.window.chunks())
         assert all(self.start - CHUNK < base < self.next for base in chunks)
@@ -214,9 +197,8 @@ class WindowWorld(RuleBasedStateMachine):
             )
             assert (chunk is None) == whole
 
-    @rule(one=NEAR_ENDS, other=NEAR_ENDS, back=st.integers(0, 5))
-    def look(self, one: int, other: int, back: int) -> None:
-        first, last = sorted((max(0, self.base + one - back), self.base + other))
+    def look(self, one: int, other: int) -> None:
+        first, last = sorted((self.place(one), self.place(other)))
         offsets = [offset for offset in range(first, last + 1) if offset in self.offsets]
         for state in STATES:
             runs = list(self.window.runs_in(first, last, state))
@@ -229,6 +211,7 @@ class WindowWorld(RuleBasedStateMachine):
             each.state != SETTLED for offset, each in self.offsets.items() if offset < last
         )
         self.look_for_the_first(first, last)
+        self.look_at_counters(self.unsettled(one, other))
 
     def look_for_the_first(self, first: int, last: int) -> None:
         again = [
@@ -247,22 +230,13 @@ class WindowWorld(RuleBasedStateMachine):
             end += 1
         assert found == Run(again[0], end - 1)
 
-    @rule(one=NEAR_ENDS, other=NEAR_ENDS)
-    def count(self, one: int, other: int) -> None:
-        offsets = self.unsettled(one, other)
-        if not offsets:
-            return
-        counted = list(self.window.counted(offsets[0], offsets[-1]))
-        expected = [
-            (members[0], members[-1], *counters)
-            for counters, members in (
-                (counters, list(group))
-                for counters, group in groupby(
-                    offsets, lambda at: (self.offsets[at].deliveries, self.offsets[at].attempts)
-                )
-            )
-        ]
-        assert [tuple(each) for each in counted] == expected
+    def look_at_counters(self, offsets: list[int]) -> None:
+        def counters(offset: int) -> tuple[int, int]:
+            return self.offsets[offset].deliveries, self.offsets[offset].attempts
+
+        groups = [(found, list(group)) for found, group in groupby(offsets, counters)]
+        expected = [(group[0], group[-1], *found) for found, group in groups]
+        assert not offsets or list(self.window.counted(offsets[0], offsets[-1])) == expected
 
 
 def _are_alike(one: Offset, other: Offset) -> bool:
@@ -275,16 +249,37 @@ def _offsets(runs: list[Run]) -> list[int]:
     return [offset for run in runs for offset in range(run.first, run.last + 1)]
 
 
-def test_window() -> None:
-    run_state_machine_as_test(
-        WindowWorld,
-        settings=settings(
-            max_examples=200,
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            database=None,
-            derandomize=True,
-            phases=[Phase.generate, *([] if os.environ.get("NO_SHRINK") else [Phase.shrink])],
-        ),
-    )
+def _step(name: str, /, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
+    return st.tuples(st.just(name), st.fixed_dictionaries(given))
+
+
+TOUCH = _step("take_new", to=PLACES, more=st.integers(0, 5))
+SETTLE = _step("set", one=PLACES, other=PLACES, state=st.just(SETTLED))
+SET = _step("set", one=PLACES, other=PLACES, state=st.sampled_from([READY, DELAYED, DYING, SHAKEN]))
+LEASE = _step("lease", one=PLACES, other=PLACES)
+FAIL = _step("failed", one=PLACES, other=PLACES, times=st.sampled_from([1, 1, 1, 300]), is_unread=st.booleans())
+MOVE = _step("move_to", to=PLACES)
+CUT = _step("cut", at=PLACES)
+RESTORE = _step(
+    "restore",
+    written=st.integers(0, 3),
+    to=st.none() | PLACES,
+    settled=st.lists(st.tuples(PLACES, PLACES), max_size=2),
+    moved=st.none() | PLACES,
+    is_listed=st.booleans(),
+)
+LOOK = _step("look", one=PLACES, other=PLACES)
+STEPS = st.lists(
+    st.one_of(TOUCH, TOUCH, SETTLE, SETTLE, SETTLE, SET, LEASE, LEASE, FAIL, MOVE, CUT, RESTORE, RESTORE, LOOK, LOOK),
+    max_size=30,
+)
+
+
+@settings(deadline=None, max_examples=400, derandomize=True, database=None)
+@given(st.sampled_from([0, 5, CHUNK - 2, CHUNK, 3 * CHUNK + 1]), STEPS)
+def test_window(start: int, steps: list[tuple[str, dict[str, Any]]]) -> None:
+    world = World(start)
+    for name, given_ in steps:
+        getattr(world, name)(**given_)
+        world.it_is_as_the_dict_says()
+        world.settled_chunks_take_no_room()
