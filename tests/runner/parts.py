@@ -185,8 +185,10 @@ TEST = (
     _tests("hostile peers: three workloads", "tests/hostile", budget_s=150),
     _tests("simulated cluster", "tests/simulation", budget_s=350),
     _tests("deployment", "tests/deploy", budget_s=60),
-    _tests("model of replication", "tests/model", budget_s=150, environment=_BRIEF_JVM),
+    _tests("models of replication and queues", "tests/model", budget_s=200, environment=_BRIEF_JVM),
 )
+LARGER_QUEUES = ("queue-three", "queue-changes", "queue-large", "queue-large-losses")
+"""Configurations of the model of queues that take a minute each, one some minutes."""
 _NIGHT = str(date.today().toordinal())
 """Five nights see every cell of the matrix."""
 NIGHTLY = (
@@ -215,6 +217,7 @@ NIGHTLY = (
     _tests(
         "leaders and coordinators die", "--timeout", "7200", "tests/cluster", budget_s=1800, environment={"KILLS": "5"}
     ),
+    Part("model of queues: larger", (str(_ROOT / "scripts" / "tlc"), *LARGER_QUEUES), budget_s=500, cores=2),
     _WARM_START,
     _tests(
         *("Spark: kills, each sink alone", "--timeout", "7200", "tests/chaos_spark"),
