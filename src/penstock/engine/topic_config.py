@@ -287,7 +287,6 @@ _ACTING = (
         "string",
         _one_of("clients", "broker"),
         "Who may produce to the topic. Topics of dead letters that the broker makes are written by the broker alone.",
-        "log.written.by",
     ),
 )
 
