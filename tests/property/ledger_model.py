@@ -153,8 +153,9 @@ class QueueModel:
                 return Code.STALE_RECEIPT
             if not all(_is_by(self.messages[offset].held, by) for offset in each if offset >= self.start):
                 return Code.STALE_RECEIPT
-        for each, change in zip(offsets, changes, strict=True):
-            self._judge(now, [offset for offset in each if offset in self.messages], change.verdict)
+        for verdict in dict.fromkeys(change.verdict for change in changes):  # all that has one verdict is one thing
+            alike = [each for each, change in zip(offsets, changes, strict=True) if change.verdict == verdict]
+            self._judge(now, [offset for each in alike for offset in each if offset in self.messages], verdict)
         return None
 
     def _has_lease(self, lease_id: int) -> bool:

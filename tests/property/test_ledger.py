@@ -123,7 +123,7 @@ STEPS = st.one_of(
         )
     ]
     * 2,
-    *[step("save", count=st.integers(1, 6))] * 3,
+    *[step("save", count=st.integers(1, 6), passed_ms=st.sampled_from([0, 0, 1000, 40_000]))] * 3,
     step("take_snapshot"),
 )
 
@@ -151,6 +151,7 @@ def show_dump(dump: Sequence[Entry], now: int) -> Shown:  # noqa: C901 - one cas
             case entries.Opened():
                 states = dict.fromkeys(range(value.start, value.next), (SETTLED,))
                 queue = {"start": value.start, "next": value.next, "states": states, "parts": [], "burial": ()}
+                queue["waits"] = []
                 shown[value.name] = by_number[number] = queue
             case entries.ChunkSaved():
                 for offset in range(max(value.base, queue["start"]), min(value.base + CHUNK, queue["next"])):
@@ -160,10 +161,7 @@ def show_dump(dump: Sequence[Entry], now: int) -> Shown:  # noqa: C901 - one cas
                 held = (value.lease_id, value.consumer, value.began, value.deadline, value.is_bound)
                 queue["parts"].append((held, _offsets(value.runs)))
             case entries.Returned():
-                for offset in _offsets(value.runs):
-                    _, deliveries, attempts, *_ = queue["states"][offset]
-                    state = _delayed(deliveries, attempts, value.due, now, is_shaken=value.is_shaken)
-                    queue["states"][offset] = state
+                queue["waits"].append(value)
             case entries.Dying():
                 for offset in _offsets(value.runs):
                     queue["states"][offset] += (value.cause, value.reason)
@@ -171,6 +169,11 @@ def show_dump(dump: Sequence[Entry], now: int) -> Shown:  # noqa: C901 - one cas
                 queue["burial"] = _offsets(value.runs)
     for queue in by_number.values():
         queue["parts"].sort()
+        for each in queue.pop("waits"):
+            for offset in _offsets(each.runs):
+                _, deliveries, attempts, *_ = queue["states"][offset]
+                state = _delayed(deliveries, attempts, each.due, now, is_shaken=each.is_shaken)
+                queue["states"][offset] = state
     return shown
 
 
@@ -545,7 +548,7 @@ class LedgerWorld(RuleBasedStateMachine):
 
     # --- saving
 
-    def save(self, count: int) -> None:
+    def save(self, count: int, passed_ms: int) -> None:
         """Write some pieces of the state; when all are there, nothing before the first is read any more."""
         if self.saving is None:
             self.saving, self.saving_from = self.machine.saved(), len(self.log)
@@ -556,6 +559,8 @@ class LedgerWorld(RuleBasedStateMachine):
                 self.all_is_safe()
                 return
             self.keep(piece)
+            if passed_ms:
+                self.pass_time(passed_ms, is_late=False)
 
     def take_snapshot(self) -> None:
         """As a broker does that stops: outside of the log."""

@@ -300,16 +300,20 @@ class Group:
     # --- saving
 
     def saved(self) -> Iterator[list[Value]]:
-        """The state as entries, in pieces; what is in one is written in one go. The state may go on between two."""
+        """The state as entries, in pieces; what is in one is written in one go. The state may go on between two.
+
+        No entry says that something delayed has become ready. So what waits is told first of all: a chunk that has it
+        as delayed comes behind.
+        """
         window = self.window
-        yield [entries.Opened(self.name, window.start, window.next, is_saved=True)]
+        yield [entries.Opened(self.name, window.start, window.next, is_saved=True), *self._saved_due()]
         for base, chunk in window.chunks():
             if self.window is not window:  # it began anew
                 yield from self.saved()
                 return
             if chunk is not None:
                 yield [entries.ChunkSaved(base, bytes(chunk.states), bytes(chunk.deliveries), bytes(chunk.attempts))]
-        yield [*self._saved_leases(), *self._saved_due(), *self._saved_dying(), entries.Restored()]
+        yield [*self._saved_leases(), *self._saved_dying(), entries.Restored()]
 
     def _saved_leases(self) -> Iterator[Value]:
         for lease in self.leases:

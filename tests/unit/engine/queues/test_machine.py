@@ -1,6 +1,6 @@
 """The ledger's machine, where a model found it wrong."""
 
-from penstock.engine.queues.entries import LedgerCodec
+from penstock.engine.queues.entries import ChunkSaved, LedgerCodec
 from penstock.engine.queues.machine import Change, LedgerMachine, Receipt, Verdict, VerdictKind, Want
 from penstock.engine.queues.settings import QUEUE_RULES
 from penstock.engine.queues.window import Run
@@ -39,3 +39,20 @@ def test_letters_that_are_not_there_go_nowhere() -> None:
     outcome = ledger.redrive(0, "to", "q", "orders", [Run(15, 20)], 10)
     assert [reply.answer for reply in outcome.replies] == [0]
     assert [LedgerCodec().encode(each) for each in outcome.records] == []
+
+
+def test_what_ripens_while_the_state_is_saved_is_ready_for_the_next_leader() -> None:
+    ledger = machine()
+    first, _ = ledger.lease(0, Want("q", "c", 1), 10)
+    ledger.settle(0, "to", "q", Receipt(first.lease_id), [Change(0, 0, Verdict(VerdictKind.NACK, 30_000))])
+    kept = []
+    for piece in ledger.saved():
+        kept += piece
+        if any(isinstance(each.value, ChunkSaved) for each in piece):
+            ledger.tick(30_000)
+    assert ledger.figures("q", 10).delayed == 0
+    following = LedgerMachine(lambda group: QUEUE_RULES, tuple, lambda: 1, lambda: 0.0)
+    for each in kept:
+        following.replay(each, -1, None, 30_000)
+    following.tick(30_000)
+    assert following.figures("q", 10).delayed == 0
