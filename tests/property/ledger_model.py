@@ -149,7 +149,7 @@ class QueueModel:
         for each in offsets:
             if each[-1] >= self.next:
                 return Code.STALE_RECEIPT if isinstance(by, Receipt) else Code.INVALID_REQUEST
-            if isinstance(by, Receipt) and each[0] < self.start and not self._has_lease(by.lease_id):
+            if isinstance(by, Receipt) and each[0] < self.start:
                 return Code.STALE_RECEIPT
             if not all(_is_by(self.messages[offset].held, by) for offset in each if offset >= self.start):
                 return Code.STALE_RECEIPT
@@ -157,9 +157,6 @@ class QueueModel:
             alike = [each for each, change in zip(offsets, changes, strict=True) if change.verdict == verdict]
             self._judge(now, [offset for each in alike for offset in each if offset in self.messages], verdict)
         return None
-
-    def _has_lease(self, lease_id: int) -> bool:
-        return any(each.held is not None and each.held.lease_id == lease_id for each in self.messages.values())
 
     def _judge(self, now: int, offsets: list[int], verdict: Verdict) -> None:
         match verdict.kind:
@@ -221,6 +218,7 @@ class QueueModel:
             self.messages[offset] = Message(DYING, deliveries, attempts + failed, cause=cause, reason=reason)
 
     def buried(self) -> None:
+        """What was lost meanwhile is told of by offsets below 0."""
         self._settle(offset for offset in self.burial if offset >= self.start)
         self.burial = ()
 
@@ -278,7 +276,9 @@ class QueueModel:
             return
         self.messages = {offset: message for offset, message in self.messages.items() if offset < end}
         self.start, self.next = min(self.start, end), end
-        self.burial = () if self.burial and self.burial[-1] >= end else self.burial
+        left = [offset for offset in self.burial if 0 <= offset < end]
+        lost = len(self.burial) - len(left)
+        self.burial = (*left, *range(-lost, 0)) if left else ()
 
     def _new_number(self) -> int:
         self._numbers += 1

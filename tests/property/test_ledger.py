@@ -39,6 +39,7 @@ from penstock.engine.queues.machine import (
 from penstock.engine.queues.settings import QUEUE_RULES, SHARE_RULES, OnExpiry, OnFull
 from penstock.engine.queues.window import CHUNK, DELAYED, DYING, LEASED, READY, SETTLED, SHAKEN, Counted, Run
 from penstock.errors import Code, PenstockError
+from penstock.storage.log.epochs import LeaderEpochs
 
 HOUR_MS = 3_600_000
 BEGIN_MS = 1_800_000_000_000
@@ -245,6 +246,10 @@ class LedgerWorld(RuleBasedStateMachine):
         self.end = 0
         self.next_id = 1
         self.epoch = -1
+        """Of the leader who had the last word in the ledger."""
+        self.data_epochs = LeaderEpochs()
+        """Of the messages' log."""
+        self.last_epoch = 0
         self.queues: dict[str, QueueModel] = {}
         self.log: list[Entry] = []
         self.log_start = 0
@@ -256,7 +261,7 @@ class LedgerWorld(RuleBasedStateMachine):
         self.given: list[tuple[str, int, list[int]]] = []
         """All leases that anybody was ever told."""
         self.machine = self.make_machine()
-        self.lead(0, 0)
+        self.lead(0)
 
     # --- keeping
 
@@ -296,8 +301,10 @@ class LedgerWorld(RuleBasedStateMachine):
             return reply.answer.code
         return reply.answer
 
-    def lead(self, epoch: int, data_end: int) -> None:
+    def lead(self, epoch: int) -> None:
         """What a broker does first with a machine it has loaded."""
+        self.data_epochs.note(epoch, self.end)
+        data_end = max(self.data_epochs.end_of(self.epoch, self.end)[1], 0)
         is_told = epoch > self.epoch or any(held.is_bound for queue in self.queues.values() for held in queue.parts())
         for queue in self.queues.values():
             if epoch > self.epoch:
@@ -527,16 +534,18 @@ class LedgerWorld(RuleBasedStateMachine):
     def crash(self, lost: int) -> None:
         """The broker comes back in the same epoch, with what was kept."""
         self.load(lost)
-        self.lead(self.epoch, 0)
+        self.lead(self.data_epochs.latest)
 
     def another_leader(self, lost: int, cut: int, behind_ms: int) -> None:
         """Another broker leads. Some messages may be others there, and its clock behind."""
         self.load(lost)
         nexts = [queue.next for queue in self.queues.values()]
         self.end = max(0, min([self.end, *(each - cut for each in nexts if cut)]))
-        if not any(queue.ripe() for queue in self.queues.values()):  # or it may have to wait once more
-            self.now -= behind_ms
-        self.lead(self.epoch + 1, self.end)
+        if not any(queue.ripe() for moment in self.past for queue in moment.queues.values()):
+            self.now -= behind_ms  # or what is ready may have to wait once more
+        self.data_epochs.cut_to(self.end)
+        self.last_epoch += 1
+        self.lead(self.last_epoch)
 
     def load(self, lost: int) -> None:
         del self.past[max(1, len(self.past) - lost) :]

@@ -178,7 +178,7 @@ class Burials:
     async def _letter(self, shard: Shard[LedgerMachine], source: Partition, group: str, offset: int) -> NewRecord:
         """The dead letter of a message; where its record is gone, one that says so: their number was noted."""
         dead = (await shard.machine()).dead(group, offset)
-        message = await _message_at(source, offset)
+        message = None if dead is None else await _message_at(source, offset)  # it may be another one that is there
         now = self._clock.now_ms()
         if dead is not None and dead.cause is entries.Cause.REDRIVEN and message is not None:
             return NewRecord(message.key, message.value, strip_reserved(message.headers), now)

@@ -132,6 +132,9 @@ class Burying(NamedTuple):
     """Dying offsets are written to a topic of dead letters, as one batch of this producer, one record for each.
 
     Whoever leads next sends the same batch again: the log there takes it once.
+
+    Attributes:
+        runs: offsets below 0 stand for messages that were lost since, with the log they were in.
     """
 
     topic_id: UUID

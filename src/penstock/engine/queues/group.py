@@ -132,7 +132,7 @@ class Group:
             case entries.Dying():
                 self._dying(value)
             case entries.Burying():
-                self.burial = value if value.runs else None
+                self._burying(value)
             case entries.Moved():
                 self._moved(value)
             case entries.ChunkSaved():
@@ -167,6 +167,11 @@ class Group:
             for run in value.runs:
                 for offset in range(run.first, run.last + 1):
                     self.dying.pop(offset, None)
+
+    def _burying(self, value: entries.Burying) -> None:
+        self.burial = value if value.runs else None
+        if self.burial is None:  # what its producer sent last is not where it was sent
+            self.last_burial = None
 
     def _leave(self, run: Run, state: int) -> None:
         """Offsets come into another state, and out of the leases they are in."""
@@ -244,8 +249,7 @@ class Group:
             self.forget_due(data_end)
             self._ready = [(first, min(last, data_end - 1)) for first, last in self._ready if first < data_end]
             heapify(self._ready)
-            if self.burial is not None and self.burial.runs[-1].last >= data_end:
-                self.burial = self.last_burial = None
+            self._lose_buried(data_end)
             self._recount()
         for lease in self.leases:
             if ends_bound and lease.is_bound:
@@ -253,6 +257,20 @@ class Group:
                     self.window.set(run.first, run.last, READY)
                     heappush(self._ready, (run.first, run.last))
                 self.leases.less(lease.slot, lease.count)
+
+    def _lose_buried(self, data_end: int) -> None:
+        """Messages from there on are none of those that are being buried; as many letters must be written still.
+
+        The batch is known by its numbers, and may be there already.
+        """
+        if self.burial is None:
+            return
+        left = tuple(Run(run.first, min(run.last, data_end - 1)) for run in self.burial.runs if run.first < data_end)
+        lost = self.burial.size - sum(run.size for run in left)
+        if not any(run.first >= 0 for run in left):
+            self.burial = self.last_burial = None
+        elif lost:
+            self.burial = self.burial._replace(runs=(*left, Run(-lost, -1)))
 
     def ripen(self, due: Due) -> bool:
         """What was delayed until now is ready. Whether anything was."""

@@ -321,12 +321,12 @@ class LedgerMachine:
         return Outcome(tuple(done), (Reply(to, None),))
 
     def _leased_parts(self, group: Group, by: By, change: Change) -> list[Run]:
-        """What of a change is still open: all from the window's start on, or STALE_RECEIPT.
+        """What of a change is still open: all of it, or STALE_RECEIPT; for who has it by name, what is not settled.
 
-        What lies below is done with: for who has it by name that will do, and for a lease that is not over.
+        Whoever asks by a receipt is told of a verdict of its own, and what lies below the window may have had another.
         """
         window = group.window
-        if isinstance(by, Receipt) and change.first < window.start and not group.leases.of_id(by.lease_id):
+        if isinstance(by, Receipt) and change.first < window.start:
             raise _stale(group, change.first)
         first, last = max(change.first, window.start), change.last
         if last >= window.next and isinstance(by, Receipt):
@@ -497,7 +497,8 @@ class LedgerMachine:
         """It is there."""
 
         def make(group: Group) -> list[Value]:
-            return [entries.Settled(How.BURIED, burial.runs)] if group.burial == burial else []
+            there = tuple(run for run in burial.runs if run.first >= 0)
+            return [entries.Settled(How.BURIED, there)] if group.burial == burial else []
 
         return self._about(to, name, make)
 
@@ -558,7 +559,8 @@ class LedgerMachine:
         """The first step of a machine that was loaded.
 
         Args:
-            data_end: where the records of that epoch begin.
+            data_end: where the records end of the epoch whose leader had the last word here, `epoch` of this machine.
+                Whoever led since may have died before that was kept.
         """
         self.has_begun = True
         value = entries.Led(epoch, now, data_end if epoch > self.epoch else _NEVER, ends_bound=True)

@@ -153,9 +153,15 @@ class Queues:
         await shard.ask(lambda machine, now, to: machine.settle(now, to, group, by, changes))
 
     def settle_soon(self, partition: Partition, group: str, by: By, changes: Sequence[Change]) -> None:
-        """The same for verdicts nobody waits for; nothing where they are stale."""
-        shard = self.shards.of(partition)
-        shard.step(lambda machine, now: Outcome(machine.settle(now, None, group, by, changes).records))
+        """The same for verdicts nobody waits for; nothing where they are stale, or settled meanwhile."""
+
+        def step(machine: LedgerMachine, now: int) -> Outcome:
+            known = machine.get(group)
+            start = 0 if known is None else known.window.start
+            left = [each._replace(first=max(each.first, start)) for each in changes if each.last >= start]
+            return Outcome(machine.settle(now, None, group, by, left).records)
+
+        self.shards.of(partition).step(step)
 
     async def leave(self, partition: Partition, group: str, consumer: str, *, graceful: bool) -> int:
         """End all leases of a consumer; returns how many messages that were. A lost one has failed with them."""
@@ -292,9 +298,10 @@ class Queues:
         """Begin to lead, if it is the first step; wake who waits; save the state, if it is time."""
         if not machine.has_begun:
             machine.has_begun = True
-            shard.step(
-                lambda machine, now: machine.led(now, shard.partition.leader_epoch, _epoch_start(shard.partition))
-            )
+            data = shard.partition.attached_to
+            assert data is not None
+            end = max(data.end_of_epoch(machine.epoch).end_offset, 0)
+            shard.step(lambda machine, now: machine.led(now, shard.partition.leader_epoch, end))
             self._open_known(shard)
             self._watch_size(shard)
         if machine.stirred:
@@ -309,10 +316,3 @@ class Queues:
 
 def _open(group: str, start: int, machine: LedgerMachine, now: int) -> Outcome:
     return Outcome(machine.open(now, None, group, start).records)
-
-
-def _epoch_start(ledger: Partition) -> int:
-    """Where the records of the epoch begin that this broker leads in."""
-    data = ledger.attached_to
-    assert data is not None
-    return data.leadership.epoch_start

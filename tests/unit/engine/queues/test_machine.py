@@ -1,6 +1,8 @@
 """The ledger's machine, where a model found it wrong."""
 
-from penstock.engine.queues.entries import ChunkSaved, LedgerCodec
+from uuid import UUID
+
+from penstock.engine.queues.entries import Burying, ChunkSaved, LedgerCodec
 from penstock.engine.queues.machine import Change, LedgerMachine, Receipt, Verdict, VerdictKind, Want
 from penstock.engine.queues.settings import QUEUE_RULES
 from penstock.engine.queues.window import Run
@@ -56,3 +58,48 @@ def test_what_ripens_while_the_state_is_saved_is_ready_for_the_next_leader() -> 
         following.replay(each, -1, None, 30_000)
     following.tick(30_000)
     assert following.figures("q", 10).delayed == 0
+
+
+def dying(ledger: LedgerMachine, count: int) -> None:
+    leased, _ = ledger.lease(0, Want("q", "c", count), 10)
+    ledger.settle(0, "to", "q", Receipt(leased.lease_id), [Change(0, count - 1, Verdict(VerdictKind.REJECT))])
+
+
+def burying(sequence: int, *runs: Run) -> Burying:
+    return Burying(UUID(int=1), 0, 7, sequence, runs)
+
+
+def test_a_batch_of_letters_stays_what_it_was_though_a_message_was_lost() -> None:
+    """The topic of dead letters may have it already, and knows it by its numbers."""
+    ledger = machine()
+    dying(ledger, 4)
+    ledger.bury(0, "to", "q", burying(0, Run(0, 3)))
+    ledger.led(0, 1, 2)
+    ((_, begun, _),) = ledger.dying(10)
+    assert begun == burying(0, Run(0, 1), Run(-2, -1))
+    ledger.lease(0, Want("q", "c", 10), 4)
+    ledger.buried(0, "to", "q", begun)
+    figures = ledger.figures("q", 4)
+    assert (figures.start, figures.leased, figures.dying) == (2, 2, 0)
+    assert ledger.last_burial("q") == begun
+
+
+def test_letters_that_are_all_lost_are_not_written() -> None:
+    ledger = machine()
+    dying(ledger, 2)
+    ledger.bury(0, "to", "q", burying(0, Run(0, 1)))
+    ledger.led(0, 1, 0)
+    assert ledger.dying(10) == []
+    assert ledger.last_burial("q") is None
+
+
+def test_a_batch_that_was_refused_is_followed_by_another_producers() -> None:
+    """Its topic has lost what came before, and will never take the next of that producer."""
+    ledger = machine()
+    dying(ledger, 2)
+    ledger.bury(0, "to", "q", burying(0, Run(0, 0)))
+    ledger.buried(0, "to", "q", burying(0, Run(0, 0)))
+    ledger.bury(0, "to", "q", burying(1, Run(1, 1)))
+    ledger.forget_burial(0, "to", "q")
+    assert ledger.last_burial("q") is None
+    assert [each.runs for each in ledger.dying(10)] == [[Run(1, 1)]]

@@ -7,6 +7,7 @@ import pytest
 from tests.simulated_broker import Broker, batch_of, produce, running, virtual
 from tests.unit.engine.test_engine import Machine
 
+from penstock.engine.coordination.outcome import Outcome
 from penstock.engine.queues.headers import ATTEMPTS, OFFSET, REASON
 from penstock.engine.queues.machine import Change, Receipt, Verdict, VerdictKind, Want
 from penstock.engine.queues.receiving import Delivery
@@ -212,3 +213,26 @@ async def test_a_ledger_is_saved_into_its_log_and_begins_there() -> None:
         assert (figures.leased, figures.ready) == (kept, 0)
         shard = broker.engine.queues.shards.of(reader.partition)
         assert shard.replayed < 3000
+
+
+@virtual
+async def test_what_a_leader_wrote_who_could_say_nothing_is_nobodys() -> None:
+    """It led after what was acknowledged had been lost, appended, and died before its first word in the ledger."""
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        reader = await begun(broker)
+        await send(reader, b"a", b"b", b"c")
+        await reader.settle(ACK, *await reader.receive())
+        partition, queues = reader.partition, broker.engine.queues
+        shard = queues.shards.of(partition)
+        said = (await shard.machine()).epoch
+        partition.leading().state.epochs.note(said + 1, 1)
+        partition.leading().state.epochs.note(said + 2, 3)
+        ledger = shard.partition.leading()
+        ledger.state.epochs.note(said + 2, ledger.end_offset)
+        shard.partition.leader_epoch = said + 2
+        (await shard.machine()).has_begun = False
+        shard.step(lambda machine, now: Outcome())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert (await queues.figures(partition, "q")).ready == 2
