@@ -206,8 +206,9 @@ def _format_dead(count: int | None, topic: str | None) -> str | None:
     "where",
     short_help="Find one message.",
     help="""Find a message by its partition and offset, or by the id it was sent with (--id, header penstock-id), and
-    say what is the matter with it: ready, leased, delayed, dying or settled, how often it was delivered and how often
-    that failed. By its id it is looked for among what is not settled.""",
+    say what is the matter with it: not safe yet, ready, leased by whom until when, delayed, dying, or how it ended;
+    how often it was delivered, and how often that failed. What became of it step by step comes behind, as far back as
+    the queue's ledger has it. By its id it is looked for among what is not settled.""",
     epilog="""\b
 Examples:
   penstock queue where jobs 2:1045
@@ -260,16 +261,41 @@ def _find_id(leaders: Leaders, message_id: str) -> Fields | None:
 
 def _print_place(queue: str, found: Mapping[str, Any]) -> None:
     until = {"leased": "leased until", "delayed": "due"}.get(found["state"], "until")
+    copies = f"{found['in_sync']} of {found['replicas']} brokers have it" if "in_sync" in found else None
     facts = {
-        "state": found["state"],
+        "state": _outcome(found) or found["state"],
+        "leased by": found.get("consumer") or None,
         "id": found.get("id"),
         "published": _format_moment(found.get("timestamp")),
         "deliveries": found.get("deliveries"),
         "failed attempts": found.get("attempts"),
         until: _format_moment(found.get("until_ms")),
+        "copies": copies,
     }
     title = f"queue {queue}, partition {found['partition']}, offset {found['offset']}"
     print_fields({name: fact for name, fact in facts.items() if fact is not None}, title=title)
+    history = found.get("history", ())
+    if history:
+        print_table([(_format_moment(each["at_ms"]), _format_event(each)) for each in history], ("at", "what"))
+
+
+def _outcome(found: Mapping[str, Any]) -> str | None:
+    """How it ended, if the ledger still has that."""
+    history = found.get("history")
+    if found["state"] != "settled" or not history:
+        return None
+    return _format_event(history[-1])
+
+
+def _format_event(event: Mapping[str, Any]) -> str:
+    words = event["what"]
+    if event["consumer"]:
+        words += f" by {event['consumer']}"
+    if event["topic"]:
+        words += f", to topic {event['topic']}"
+    if event["until_ms"] is not None:
+        words += f" until {_format_moment(event['until_ms'])}"
+    return f"{words}: {event['why']}" if event["why"] else str(words)
 
 
 def _format_moment(moment_ms: int | None) -> str | None:

@@ -265,7 +265,10 @@ class TestLooking:
         again = taken(queue, "--max", "5")
         assert sorted(each["value"] for each in again) == list("01234")
         assert {(each["deliveries"], each["attempts"]) for each in again} == {(1, 0)}, "they begin anew"
-        assert not [header for each in again for header in each["headers"]], "and say nothing of their death"
+        assert {header["value"] for each in again for header in each["headers"] if "reason" in header["name"]} == {
+            "rejected"
+        }, "and say how they died"
+        assert not [header for each in again for header in each["headers"] if header["name"].startswith("__dlq")]
         assert queue("redrive", "--all", "--yes").startswith("0 dead letters")
         assert described(queue)["dead"] == 0, "what was brought back is no dead letter any more"
 
@@ -297,7 +300,17 @@ class TestLooking:
         assert json.loads(queue("where", place, "-o", "json")) == found
         shown = queue("where", place).splitlines()
         assert shown[0] == f"queue {topic}, partition {found['partition']}, offset {found['offset']}"
-        assert [line.split()[0] for line in shown[1:]] == ["state", "id", "published", "deliveries", "failed"]
+        assert [line.split()[0] for line in shown[1:]] == ["state", "id", "published", "deliveries", "failed", "copies"]
+        torn = taken(queue)[0]
+        queue("nack", torn["receipt"], "--reject", "--reason", "torn")
+        wait_until(lambda: described(queue)["dead"] == 1)
+        shown = queue("where", f"{torn['partition']}:{torn['offset']}").splitlines()
+        assert shown[1].split(maxsplit=1) == ["state", "dead letter"]
+        assert [line.split(maxsplit=2)[2] for line in shown[-3:]] == [
+            "dying: rejected: torn",
+            f"written to dead letters, to topic dlq.{topic}",
+            "dead letter",
+        ]
         assert "has no message 'order-4712' that is not settled" in queue("where", "order-4712", code=1)
         assert f"has no message '{place}'" in queue("where", "--id", place, code=1)
         assert "has no partition 7; it has 0 to 1" in queue("where", "7:0", code=1)

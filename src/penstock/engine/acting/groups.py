@@ -22,7 +22,7 @@ from penstock.engine.groups.consumer_requests import (
     ConsumerHeartbeatResult,
     DescribedPartitions,
 )
-from penstock.engine.groups.group_config import GroupConfig
+from penstock.engine.groups.group_config import DEAD_LETTER_TOPIC, GroupConfig
 from penstock.engine.groups.group_configs import GroupConfigs
 from penstock.engine.groups.groups import Groups
 from penstock.engine.groups.machine import GroupListing
@@ -216,9 +216,20 @@ class ActingGroups:
         *,
         validate_only: bool = False,
     ) -> None:
-        """See `GroupConfigs.alter`."""
+        """See `GroupConfigs.alter`. Who names a topic of dead letters must have the right to write there.
+
+        The broker writes them by its own right.
+        """
         self.check(Operation.ALTER_CONFIGS, group_id)
-        await self._configs.alter(group_id, alter, validate_only=validate_only)
+
+        def altered(before: Mapping[str, str]) -> Mapping[str, str]:
+            after = alter(before)
+            target = after.get(DEAD_LETTER_TOPIC)
+            if target and target != before.get(DEAD_LETTER_TOPIC):
+                self._rights.check(Operation.WRITE, Kind.TOPIC, target)
+            return after
+
+        await self._configs.alter(group_id, altered, validate_only=validate_only)
 
     def configured(self) -> list[str]:
         """The groups for which something is set, as far as they may be described."""

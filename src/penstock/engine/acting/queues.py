@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 
 from penstock.engine.access import Kind, Operation
 from penstock.engine.partition import Partition
+from penstock.engine.queues.history import Event
 from penstock.engine.queues.holdings import Holding, find_holding
 from penstock.engine.queues.machine import By, Change, Figures, Leased, Want, Whereabouts
 from penstock.engine.queues.names import QueueName
 from penstock.engine.queues.queues import KIND
 from penstock.engine.queues.receiving import Delivery
-from penstock.engine.queues.settings import QueueRules
+from penstock.engine.queues.settings import OWN_TARGET, QUEUE_RULES, QueueRules, parse_rules
+from penstock.engine.queues.targets import check_no_circle
 from penstock.engine.queues.window import Run
 from penstock.engine.topics import Topic
 
@@ -54,15 +56,27 @@ class ActingQueues:
             operation: the right that it takes, to the group and the topic.
         """
         self._check(operation, topic.name, group)
+        name = QueueName(topic.name, group)
         if operation is not Operation.DELETE:
             await self._engine.queues.attach(topic)  # an earlier release would drop the queues of a topic without it
 
         def altered(queues: Mapping[str, Mapping[str, str]]) -> Mapping[str, Mapping[str, str]]:
             settings = alter(queues.get(group))
+            if settings is not None:
+                self._check_target(name, parse_rules(queues.get(group, {}), QUEUE_RULES), settings)
             others = {name: given for name, given in queues.items() if name != group}
             return others if settings is None else {**others, group: settings}
 
         await self._engine.alter_queues(topic, altered)
+
+    def _check_target(self, name: QueueName, before: QueueRules, settings: Mapping[str, str]) -> None:
+        """The broker writes dead letters by its own right, so whoever names a topic for them must have that right."""
+        rules = parse_rules(settings, QUEUE_RULES)
+        if rules.dead_letter == before.dead_letter:
+            return
+        if rules.dead_letter not in (None, OWN_TARGET):
+            self._rights.check(Operation.WRITE, Kind.TOPIC, rules.dead_letter)
+        check_no_circle(name, rules, self._engine.queues.rulebook.targets)
 
     def may_be(self, topic: Topic, group: str) -> bool:
         """Whether a group can have a queue of a topic at all: it was made as one, or there are ledgers that know."""
@@ -138,6 +152,10 @@ class ActingQueues:
     async def whereabouts(self, partition: Partition, group: str, offset: int) -> Whereabouts:
         self._check(Operation.DESCRIBE, partition.topic, group)
         return await self._engine.queues.whereabouts(partition, group, offset)
+
+    async def history(self, partition: Partition, group: str, offset: int) -> list[Event]:
+        self._check(Operation.DESCRIBE, partition.topic, group)
+        return await self._engine.queues.history(partition, group, offset, self._engine.turns)
 
     async def groups(self, partition: Partition) -> list[str]:
         """Those that may be described."""

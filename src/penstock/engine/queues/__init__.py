@@ -11,7 +11,9 @@ receipts.py  what a consumer gives back for a message
 burials.py   how a message becomes a dead letter: there once, and never in both places
 capacity.py  how much a queue may hold; holdings.py  what it holds back on the disk
 tally.py     what queues have done since the broker started, for its metrics
+history.py   what became of one message, as the ledger's log has it
 names.py     queue names, and the topics of their dead letters
+targets.py   where dead letters go, and never round in a circle
 settings.py  what a queue goes by, as text and as values; rulebook.py  what is in force for which queue
 backoff.py   how long a returned message waits
 sharing.py   where a share group begins to read a partition

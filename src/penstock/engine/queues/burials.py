@@ -18,7 +18,7 @@ from penstock.engine.partition import Partition
 from penstock.engine.producer_ids import ProducerIds
 from penstock.engine.publishing import ALL
 from penstock.engine.queues import entries
-from penstock.engine.queues.headers import Death, Reason, make_death_headers, strip_reserved
+from penstock.engine.queues.headers import Death, Reason, make_death_headers, make_return_headers, strip_reserved
 from penstock.engine.queues.machine import DyingMessages, LedgerMachine
 from penstock.engine.queues.names import QueueName, dead_letter_topic, parse_queue_name
 from penstock.engine.queues.receiving import size_of
@@ -181,7 +181,7 @@ class Burials:
         message = None if dead is None else await _message_at(source, offset)  # it may be another one that is there
         now = self._clock.now_ms()
         if dead is not None and dead.cause is entries.Cause.REDRIVEN and message is not None:
-            return NewRecord(message.key, message.value, strip_reserved(message.headers), now)
+            return NewRecord(message.key, message.value, make_return_headers(message.headers, now), now)
         cause = dead.cause if dead is not None else entries.Cause.ATTEMPTS
         death = Death(
             reason=_REASONS.get(cause, Reason.REJECTED),

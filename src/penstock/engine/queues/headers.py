@@ -45,6 +45,7 @@ ATTEMPTS: Final = "penstock-sys-attempts"
 DELIVERIES: Final = "penstock-sys-deliveries"
 FIRST_TIME: Final = "penstock-sys-first-time-ms"
 DEAD_TIME: Final = "penstock-sys-dead-time-ms"
+RETURN_TIME: Final = "penstock-sys-return-time-ms"
 KAFKA_SYSTEM: Final = "__dlq.errors."
 KAFKA_TOPIC: Final = "__dlq.errors.topic"
 KAFKA_PARTITION: Final = "__dlq.errors.partition"
@@ -171,6 +172,15 @@ def make_death_headers(death: Death) -> Headers:
         KAFKA_MESSAGE: _KAFKA_MESSAGES[death.reason],
     }
     return tuple((name, str(text).encode(errors="replace")) for name, text in texts.items())
+
+
+def make_return_headers(headers: Headers, now_ms: int) -> Headers:
+    """Of a dead letter that goes back to its queue: it tells how it died, and that it was brought back.
+
+    They are for people. Nothing goes by them: in the topic it comes to anybody may write them.
+    """
+    kept = tuple(each for each in headers if not each[0].startswith(KAFKA_SYSTEM) and each[0] != RETURN_TIME)
+    return (*kept, (RETURN_TIME, str(now_ms).encode()))
 
 
 def strip_reserved(headers: Headers) -> Headers:

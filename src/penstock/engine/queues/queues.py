@@ -19,6 +19,7 @@ from penstock.engine.groups.group_config import GroupConfig
 from penstock.engine.partition import Partition
 from penstock.engine.queues.capacity import Capacity
 from penstock.engine.queues.entries import LedgerCodec
+from penstock.engine.queues.history import Event, read_history
 from penstock.engine.queues.machine import By, Change, Figures, Leased, LedgerMachine, Want, Whereabouts
 from penstock.engine.queues.rulebook import Rulebook
 from penstock.engine.queues.saving import Saving
@@ -28,6 +29,7 @@ from penstock.engine.queues.window import Run
 from penstock.engine.topics import Topic, Topics
 from penstock.errors import Code, PenstockError
 from penstock.ports.randomness import Randomness
+from penstock.turns import Turns
 
 if TYPE_CHECKING:
     from penstock.engine.queues.burials import Burials
@@ -190,6 +192,12 @@ class Queues:
     async def whereabouts(self, partition: Partition, group: str, offset: int) -> Whereabouts:
         machine = await (await self._opened(partition, group)).machine()
         return machine.whereabouts(group, offset)
+
+    async def history(self, partition: Partition, group: str, offset: int, turns: Turns) -> list[Event]:
+        """What became of a message, as far as the ledger's log has it."""
+        shard = await self._opened(partition, group)
+        known = (await shard.machine()).get(group)
+        return [] if known is None else await read_history(shard.partition, known.number, offset, turns)
 
     async def groups(self, partition: Partition) -> list[str]:
         """All that read a partition as a queue."""

@@ -4,7 +4,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from penstock.engine.groups.group_config import GroupConfig
+from penstock.engine.queues.names import QueueName
 from penstock.engine.queues.settings import QUEUE_RULES, SHARE_RULES, QueueRules, parse_rules
+from penstock.engine.queues.targets import target_of
 from penstock.engine.queues.window import MOST_COUNTED
 from penstock.engine.topics import Topics
 from penstock.errors import PenstockError
@@ -66,6 +68,11 @@ class Rulebook:
     def limited(self, topic: str) -> Mapping[str, QueueRules]:
         """The queues that may hold so much and no more."""
         return self._of(topic).limited
+
+    def targets(self, topic: str) -> Collection[str]:
+        """Where the dead letters of its queues go."""
+        found = [target_of(QueueName(topic, group), rules) for group, rules in self._of(topic).rules.items()]
+        return [target for target in found if target is not None]
 
     def is_known(self, topic: str, group: str) -> bool:
         """Whether it was made as a queue."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.doors.kafka import Client, Door, with_door
 
+from penstock.engine.access import Kind, Operation, Resource, Subject
 from penstock.engine.groups.group_config import GROUP_SETTINGS
 from penstock.protocols.kafka.handlers import BrokerSetting
 
@@ -192,5 +193,35 @@ def test_members_go_by_what_is_set_for_their_group(kind: str) -> None:
         assert await beat("set", 1) == (0, 1, 5_000)
         await asyncio.sleep(50)
         assert (await beat("set", 1))[0] == UNKNOWN_MEMBER
+
+    with_door(body)
+
+
+class AllButWriting:
+    """May do everything, but write to one topic."""
+
+    revision = 1
+    is_open = False
+
+    def decide(self, subject: Subject, operation: Operation, resource: Resource) -> bool:
+        return (operation, resource.name) != (Operation.WRITE, "dlq.wages")
+
+    def decide_any(self, subject: Subject, operation: Operation, kind: Kind) -> bool:
+        return True
+
+    def likeness(self, subject: Subject) -> None:
+        return None
+
+
+def test_dead_letters_go_only_where_who_says_so_may_write() -> None:
+    """The broker writes them by its own right."""
+
+    async def body(door: Door) -> None:
+        client = await door.client()
+        door.engine.access.policy = AllButWriting()
+        name = "errors.deadletterqueue.topic.name"
+        assert (await alter(client, "g", (name, SET, "dlq.wages")))[0] == 29
+        assert door.engine.group_configs.get("g") == {}
+        assert await alter(client, "g", (name, SET, "dlq.jobs")) == (0, "")
 
     with_door(body)

@@ -447,18 +447,25 @@ def test_a_message_is_found_by_its_offset_and_by_its_id() -> None:
         await send(client, *[b"x"] * 3)
         await send_with_id(client, b"pay", "4711")
         place = {"partition": 0, "offset": 3, "timestamp": 1_700_000_000_000, "id": "4711"}
-        ready = {"state": "ready", "deliveries": 0, "attempts": 0, "until_ms": None}
+        ready = {"state": "ready", "deliveries": 0, "attempts": 0, "until_ms": None, "consumer": None}
+        ready |= {"in_sync": 1, "replicas": 1, "history": []}
         assert await told(client, "where", partition=0, offset=3) == {"found": {**place, **ready}, "next": None}
         assert await told(client, "where", partition=0, id="4711") == {"found": {**place, **ready}, "next": None}
         assert await told(client, "where", partition=0, id="4712") == {"found": None, "next": None}
         page = await told(client, "where", partition=0, id="4711", max_bytes=1)
         assert (page["found"], page["next"]) == (None, 3), "whoever asks goes on from there"
-        given = await receive(client)
+        given = await receive(client, consumer="bert")
         found = (await told(client, "where", partition=0, id="4711"))["found"]
         assert (found["state"], found["deliveries"], found["until_ms"]) == ("leased", 1, given[-1]["until_ms"])
+        assert found["consumer"] == "bert"
         await settle(client, "ack", given[-1]["receipt"])
         assert (await told(client, "where", partition=0, id="4711"))["found"] is None
-        assert (await told(client, "where", partition=0, offset=3))["found"]["state"] == "settled"
+        found = (await told(client, "where", partition=0, offset=3))["found"]
+        assert found["state"] == "settled"
+        assert [(each["what"], each["consumer"]) for each in found["history"]] == [
+            ("leased", "bert"),
+            ("acknowledged", None),
+        ]
         beyond = await refused(client, "where", partition=0, offset=4)
         assert "ends at 4, before 4" in beyond.text
 
@@ -500,7 +507,7 @@ def test_who_may_only_see_is_told_of_no_content() -> None:
         await send_with_id(client, b"pay", "4711")
         door.engine.access.policy = Describes(Kind.TOPIC, Kind.GROUP)
         found = (await told(client, "where", partition=0, offset=0))["found"]
-        assert (found["state"], "id" in found) == ("ready", False)
+        assert (found["state"], "id" in found, "history" in found) == ("ready", False, False)
         assert (await refused(client, "where", partition=0, id="4711")).code == 29
         assert (await refused(client, "browse", partition=0)).code == 30
         assert await figures(client) == (1, 0, 0, 0)
@@ -566,3 +573,54 @@ def test_dead_letters_of_others_stay_where_they_are() -> None:
         assert await receive(client) == []
 
     run(body, settings={"dead-letter": "failed"})
+
+
+class AllBut:
+    """May do everything but one thing."""
+
+    revision = 1
+    is_open = False
+
+    def __init__(self, operation: Operation, name: str) -> None:
+        self._refused = operation, name
+
+    def decide(self, subject: Subject, operation: Operation, resource: Resource) -> bool:
+        return (operation, resource.name) != self._refused
+
+    def decide_any(self, subject: Subject, operation: Operation, kind: Kind) -> bool:
+        return True
+
+    def likeness(self, subject: Subject) -> None:
+        return None
+
+
+def test_dead_letters_go_only_where_who_says_so_may_write() -> None:
+    """The broker writes them by its own right."""
+
+    async def body(door: Door, client: Client) -> None:
+        await door.engine.create_topic("wages", 1)
+        door.engine.access.policy = AllBut(Operation.WRITE, "wages")
+        wanted = {"dead-letter": "wages"}
+        for verb in ("queue.create", "queue.alter"):
+            name = "jobs:more" if verb == "queue.create" else "jobs"
+            assert (await ask(client, verb, {"queue": name, "settings": wanted})).code == 29
+        made = {"queue": "jobs:more", "settings": {"dead-letter": "failed"}}
+        assert (await ask(client, "queue.create", made)).code == 0
+        door.engine.access.policy = AllBut(Operation.WRITE, "nothing")
+        assert (await ask(client, "queue.alter", {"queue": "jobs:more", "settings": wanted})).code == 0
+        door.engine.access.policy = AllBut(Operation.WRITE, "wages")
+        kept = {"queue": "jobs:more", "settings": {"visibility": "10s"}}
+        assert (await ask(client, "queue.alter", kept)).code == 0, "it goes there already"
+
+    run(body)
+
+
+def test_dead_letters_never_come_back_by_themselves() -> None:
+    async def body(door: Door, client: Client) -> None:
+        made = {"queue": "failed", "settings": {"dead-letter": "jobs"}}
+        assert (await ask(client, "queue.create", made)).code == 0
+        told_of = await ask(client, "queue.alter", {"queue": "jobs", "settings": {"dead-letter": "failed"}})
+        assert "jobs -> failed -> jobs" in told_of.text
+        assert told_of.code == KAFKA_CODES[Code.INVALID_CONFIG]
+
+    run(body)

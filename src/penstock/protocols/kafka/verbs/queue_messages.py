@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from penstock.engine.access import Kind, Operation, Resource
 from penstock.engine.partition import Partition
 from penstock.engine.queues.headers import GROUP, LONGEST_ID_BYTES, TOPIC, read_headers
+from penstock.engine.queues.history import Event
 from penstock.engine.queues.machine import Change, Verdict, VerdictKind, Want, Whereabouts
 from penstock.engine.queues.machine import Receipt as Lease
 from penstock.engine.queues.names import QueueName, parse_queue_name
@@ -39,6 +40,9 @@ _LONGEST_CONSUMER: Final = 200
 _LAST_OFFSET: Final = (1 << 63) - 1
 _LOOKED_AT: Final = 500
 """Messages that one question looks at."""
+_BY_VERB: Final = "verb:"
+_UNSAFE: Final = "not safe yet"
+"""Written by the leader alone."""
 _STATES: Final[Mapping[int, str]] = {
     READY: "ready",
     LEASED: "leased",
@@ -91,7 +95,12 @@ def _consumer(document: Document) -> str:
     said = document.text("consumer", "")
     if len(said) > _LONGEST_CONSUMER:
         raise refused(f"consumer has {len(said)} characters; allowed: {_LONGEST_CONSUMER}")
-    return f"verb:{said}"
+    return f"{_BY_VERB}{said}"
+
+
+def _consumer_name(consumer: str | None) -> str | None:
+    """As it named itself."""
+    return None if consumer is None else consumer.removeprefix(_BY_VERB)
 
 
 async def _receive(
@@ -322,16 +331,21 @@ async def find_message(asked: Asked) -> Answer:
     if document.has("id"):
         return await _find_by_id(asked, name, partition)
     offset = document.number("offset", 0, _LAST_OFFSET)
-    if offset >= partition.high_watermark:
+    end = partition.leading().end_offset
+    if offset >= end:
         raise PenstockError(
             Code.OFFSET_OUT_OF_RANGE,
-            f"partition {partition.index} of topic {name.topic!r} ends at {partition.high_watermark}, before {offset}",
+            f"partition {partition.index} of topic {name.topic!r} ends at {end}, before {offset}",
         )
+    if offset >= partition.high_watermark:
+        return {"found": {"partition": partition.index, "offset": offset, "state": _UNSAFE}, "next": None}
     place = await asked.caller.acting.queues.whereabouts(partition, name.group, offset)
     found = {"partition": partition.index, "offset": offset, **_place_fields(place)}
-    if asked.caller.acting.rights.may(Operation.READ, Kind.TOPIC, name.topic) and offset >= partition.log_start:
-        messages, _ = await _look(asked, partition, offset, offset + 1)
-        found |= _said_fields(messages[0]) if messages else {}
+    if asked.caller.acting.rights.may(Operation.READ, Kind.TOPIC, name.topic):
+        found |= await _history_fields(asked, name, partition, offset)
+        if offset >= partition.log_start:
+            messages, _ = await _look(asked, partition, offset, offset + 1)
+            found |= _said_fields(messages[0]) if messages else {}
     return {"found": found, "next": None}
 
 
@@ -348,6 +362,7 @@ async def _find_by_id(asked: Asked, name: QueueName, partition: Partition) -> An
         place = await asked.caller.acting.queues.whereabouts(partition, name.group, message.offset)
         if place.state != SETTLED:
             found = {"partition": partition.index, "offset": message.offset, **_place_fields(place)}
+            found |= await _history_fields(asked, name, partition, message.offset)
             return {"found": found | _said_fields(message), "next": None}
     return {"found": None, "next": after}
 
@@ -412,6 +427,32 @@ def _place_fields(place: Whereabouts) -> Answer:
         "deliveries": place.deliveries,
         "attempts": place.attempts,
         "until_ms": place.deadline,
+        "consumer": _consumer_name(place.consumer),
+    }
+
+
+async def _history_fields(asked: Asked, name: QueueName, partition: Partition, offset: int) -> Answer:
+    """What became of it, and how many brokers have it."""
+    events = await asked.caller.acting.queues.history(partition, name.group, offset)
+    return {
+        "in_sync": len(partition.state.isr),
+        "replicas": len(partition.state.replicas),
+        "history": [_event_fields(asked, each) for each in events],
+    }
+
+
+def _event_fields(asked: Asked, event: Event) -> Answer:
+    topic = None
+    if event.target is not None:
+        with suppress(PenstockError):  # it may be deleted, or not for everybody to know
+            topic = asked.caller.acting.topics.get_by_id(event.target, Operation.DESCRIBE)
+    return {
+        "at_ms": event.at_ms,
+        "what": str(event.what),
+        "consumer": _consumer_name(event.consumer),
+        "until_ms": event.until_ms,
+        "why": event.why,
+        "topic": None if topic is None else topic.name,
     }
 
 

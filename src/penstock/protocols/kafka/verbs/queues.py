@@ -9,8 +9,9 @@ from typing import Final
 
 from penstock.engine.access import Kind, Operation, Resource
 from penstock.engine.partition import Partition
-from penstock.engine.queues.names import QueueName, dead_letter_topic, parse_queue_name
-from penstock.engine.queues.settings import OWN_TARGET, QUEUE_RULES, SETTINGS, QueueRules, format_rules, parse_rules
+from penstock.engine.queues.names import QueueName, parse_queue_name
+from penstock.engine.queues.settings import QUEUE_RULES, SETTINGS, format_rules, parse_rules
+from penstock.engine.queues.targets import target_of
 from penstock.engine.topics import MAX_TOPIC_PARTITIONS, Topic
 from penstock.errors import Code, PenstockError
 from penstock.nearest import did_you_mean
@@ -205,7 +206,7 @@ async def describe_queue(asked: Asked) -> Answer:
         "topic": name.topic,
         "group": name.group,
         "made_by": "share" if own is None else "queue",
-        "dead_letter_topic": _target(name, rules),
+        "dead_letter_topic": target_of(name, rules),
         "settings": [
             {"name": key, "value": text, "own": key in (own or {})} for key, text in format_rules(rules).items()
         ],
@@ -235,10 +236,6 @@ async def _figures(asked: Asked, name: QueueName, partition: Partition) -> Answe
         "oldest_ms": holding.oldest_ms,
         "held_bytes": holding.held_bytes,
     }
-
-
-def _target(name: QueueName, rules: QueueRules) -> str | None:
-    return dead_letter_topic(name) if rules.dead_letter == OWN_TARGET else rules.dead_letter
 
 
 VERBS: Final[tuple[Verb, ...]] = (
