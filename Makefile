@@ -78,9 +78,8 @@ bench-spark: setup ## measure the Spark source beside Spark's Kafka connector; w
 bench-pipelines: setup ## measure pipelines beside programs without them; writes bench/results and docs/benchmarks-pipelines.md
 	@$(BIN)/python -m bench.pipelines $(ARGS)
 
-bench-queues: setup ## measure queues: the ledger by itself, and share groups beside Kafka's
-	@$(BIN)/python -m bench.ledger
-	@$(BIN)/python -m bench.shares $(ARGS)
+bench-queues: setup ## measure queues, by themselves and beside Kafka's share groups; writes bench/results and docs/benchmarks-queues.md
+	@$(BIN)/python -m bench.queues $(ARGS)
 
 bench-cluster: setup ## measure three brokers beside three of Apache Kafka; writes bench/results and docs/benchmarks-cluster.md
 	@$(BIN)/python -m bench.cluster $(ARGS)

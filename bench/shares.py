@@ -1,13 +1,10 @@
-"""`python -m bench.shares`: share groups beside Apache Kafka's, in interleaved rounds on this machine.
+"""Share groups beside Apache Kafka's, in interleaved rounds on this machine; `python -m bench.queues` runs them.
 
 Kafka's own share consumer tool reads a topic of 100 B messages and acknowledges them; then librdkafka's share consumer
 gets messages one by one as they are sent, which gives the time from send to receive. Both brokers with their defaults.
 """
 
-import argparse
 import re
-import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -79,23 +76,14 @@ def _one_by_one(subject: Subject) -> dict[str, float]:
     return found
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--messages", type=int, default=MESSAGES)
-    options = parser.parse_args()
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in BROKERS}
-    for number in range(options.rounds):
-        say(f"round {number + 1} of {options.rounds}")
+def measure_rounds(rounds: int, messages: int) -> list[dict[str, dict[str, float]]]:
+    """Both brokers in turn."""
+    found = []
+    for number in range(rounds):
+        say(f"round {number + 1} of {rounds}")
+        each = {}
         for name in BROKERS if number % 2 == 0 else reversed(BROKERS):
             with tempfile.TemporaryDirectory() as directory:
-                found[name].append(measure(name, Path(directory), options.messages))
-    print(f"{'median of rounds':24} {'Penstock':>12} {'Kafka':>12} {'ratio':>8}")
-    for figure in ("rate", "cpu_us", "p50_ms", "p99_ms"):
-        ours, theirs = (statistics.median(each[figure] for each in found[name]) for name in BROKERS)
-        print(f"{figure:24} {ours:>12,.2f} {theirs:>12,.2f} {ours / theirs:>8.2f}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+                each[name] = measure(name, Path(directory), messages)
+        found.append(each)
+    return found
