@@ -274,6 +274,8 @@ def _print_place(queue: str, found: Mapping[str, Any]) -> None:
     }
     title = f"queue {queue}, partition {found['partition']}, offset {found['offset']}"
     print_fields({name: fact for name, fact in facts.items() if fact is not None}, title=title)
+    for each in found.get("unread", ()):
+        note(f"header {each['name']} counts for nothing: {each['why']}")
     history = found.get("history", ())
     if history:
         print_table([(_format_moment(each["at_ms"]), _format_event(each)) for each in history], ("at", "what"))

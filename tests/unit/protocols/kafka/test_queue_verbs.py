@@ -446,7 +446,7 @@ def test_a_message_is_found_by_its_offset_and_by_its_id() -> None:
     async def body(door: Door, client: Client) -> None:
         await send(client, *[b"x"] * 3)
         await send_with_id(client, b"pay", "4711")
-        place = {"partition": 0, "offset": 3, "timestamp": 1_700_000_000_000, "id": "4711"}
+        place = {"partition": 0, "offset": 3, "timestamp": 1_700_000_000_000, "id": "4711", "unread": []}
         ready = {"state": "ready", "deliveries": 0, "attempts": 0, "until_ms": None, "consumer": None}
         ready |= {"in_sync": 1, "replicas": 1, "history": []}
         assert await told(client, "where", partition=0, offset=3) == {"found": {**place, **ready}, "next": None}
@@ -498,6 +498,17 @@ def test_queues_are_listed_for_who_may_see_both() -> None:
             assert (await ask(client, "queue.list")).document == {"rows": [], "more": False}
         door.engine.access.policy = Describes(Kind.TOPIC, Kind.GROUP)
         assert len((await ask(client, "queue.list")).document["rows"]) == 1
+
+    run(body)
+
+
+def test_headers_that_count_for_nothing_are_told_of() -> None:
+    async def body(door: Door, client: Client) -> None:
+        batch = build_batch([(None, b"x", (("penstock-ttl-ms", b"soon"),), 1_700_000_000_000)])
+        assert (await client.produce(batch, topic="jobs"))["error_code"] == 0
+        (unread,) = (await told(client, "where", partition=0, offset=0))["found"]["unread"]
+        assert unread["name"] == "penstock-ttl-ms"
+        assert "'soon' is not a number of milliseconds" in unread["why"]
 
     run(body)
 

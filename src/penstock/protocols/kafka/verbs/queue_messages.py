@@ -457,7 +457,9 @@ def _event_fields(asked: Asked, event: Event) -> Answer:
 
 
 def _said_fields(message: Message) -> dict[str, Any]:
-    return {"timestamp": message.timestamp, "id": read_headers(message.headers).message_id}
+    said = read_headers(message.headers)
+    unread = [{"name": each.name, "why": each.why} for each in said.unread]
+    return {"timestamp": message.timestamp, "id": said.message_id, "unread": unread}
 
 
 VERBS: Final[tuple[Verb, ...]] = (
