@@ -137,7 +137,7 @@ _CLUSTER = (
     _tests("real cluster: kills", *_NOT_SLOW, "tests/cluster", budget_s=100, without=[*_OPERATIONS, *_SECURED]),
     _tests("real cluster: users, rules, certificates", *_SECURED, budget_s=200, cores=0.6),
     _tests("real cluster: moves, tools, the runbook", *_OPERATIONS, budget_s=240),
-    _tests("real cluster: fault matrix, a few cells", "tests/matrix", budget_s=280, cores=0.4),
+    _tests("real cluster: fault matrix, a few cells", "tests/matrix", budget_s=350, cores=0.4),
     _tests("real cluster: metrics, rules, dashboards", "tests/monitoring", budget_s=100),
 )
 _PENSTOCK = str(Path(sys.executable).with_name("penstock"))
