@@ -103,8 +103,8 @@ soak: setup ## hostile peers, then an hour of a real cluster with a fault a minu
 	@$(BIN)/python -m tests.hostile
 	@$(BIN)/python -m tests.matrix.soak --minutes $${MINUTES:-60}
 
-soak-broker: setup ## long runs of one broker: more kills, cuts and seeds (KILLS, CUTS, SEEDS, RECORDS)
-	@KILLS=$${KILLS:-500} CUTS=$${CUTS:-100} SEEDS=$${SEEDS:-20000} $(BIN)/python -m pytest -q --timeout 14400 tests/chaos tests/property tests/spark/test_warm.py
+soak-broker: setup ## long runs of one broker: more kills, cuts, seeds and messages (KILLS, CUTS, SEEDS, RECORDS, QUEUE_MESSAGES, QUEUE_KILLS)
+	@KILLS=$${KILLS:-500} CUTS=$${CUTS:-100} SEEDS=$${SEEDS:-20000} QUEUE_MESSAGES=$${QUEUE_MESSAGES:-100000} QUEUE_KILLS=$${QUEUE_KILLS:-20} $(BIN)/python -m pytest -q --timeout 14400 tests/chaos tests/property tests/spark/test_warm.py
 
 chaos-spark: setup ## an exactly-once query whose driver and workers are killed again and again (KILLS, CHAOS_SEED)
 	@KILLS=$${KILLS:-20} $(BIN)/python -m pytest -q -s --timeout 7200 tests/chaos_spark

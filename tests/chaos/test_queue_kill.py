@@ -1,145 +1,69 @@
 """kill -9 while a queue is worked on: each message ends acknowledged, or as one dead letter, and never as both."""
 
 import os
-import random
-import threading
 import time
 from collections import Counter
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import KafkaError, Message, Producer
 
-from penstock.cli.connection import Server
-from penstock.cli.failure import CommandError
-from penstock.cli.verbs import Verbs
 from tests.chaos.broker_process import BrokerProcess
 from tests.chaos.load import wait_until
+from tests.chaos.queue_history import Place, QueueHistory, Rules, Verdict
+from tests.chaos.queue_load import QueueLoad, make_queue, read_letters
 
 MESSAGES = int(os.environ.get("QUEUE_MESSAGES", "4000"))
-KILLS = 4
+KILLS = int(os.environ.get("QUEUE_KILLS", "4"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 WORKERS = 3
-LIMIT = 3
-_DEADLINE_S = 240.0
-_VERDICTS = (("ack", 0.7), ("nack", 0.15), ("release", 0.05), ("reject", 0.05))
-"""How likely each is; otherwise a lease is left to end."""
-
-
-class Worker(threading.Thread):
-    """Leases and settles until it is told to end; whatever fails is tried again.
-
-    Attributes:
-        acked: offsets whose acknowledgement was confirmed; `may_be` has those nobody knows of.
-        again: what came although its acknowledgement was confirmed.
-    """
-
-    def __init__(self, bootstrap: str, name: str, is_over: threading.Event) -> None:
-        super().__init__(name=name, daemon=True)
-        self._server = Server(bootstrap, "a test", {}, 5.0)
-        self._coin = random.Random(f"{SEED}-{name}")
-        self._is_over = is_over
-        self.acked: set[int] = set()
-        self.may_be: set[int] = set()
-        self.again: list[int] = []
-
-    def run(self) -> None:
-        while not self._is_over.is_set():
-            try:
-                with Verbs(self._server) as verbs:
-                    while not self._is_over.is_set():
-                        self._work(verbs)
-            except CommandError:  # it was killed
-                time.sleep(0.05)
-
-    def _work(self, verbs: Verbs) -> None:
-        told = verbs.ask("lease", "queue.lease", most=50, wait_ms=200, consumer=self.name, queue="jobs")
-        rows, offsets = [], {}
-        for each in told["messages"]:
-            if each["offset"] in self.acked:
-                self.again.append(each["offset"])
-            verdict = self._verdict()
-            if verdict is not None:
-                rows.append({"receipt": each["receipt"], "verdict": verdict})
-                offsets[each["receipt"]] = each["offset"], verdict
-        if not rows:
-            return
-        acks = {offset for offset, verdict in offsets.values() if verdict == "ack"}
-        self.may_be |= acks
-        for row in verbs.ask("settle", "queue.settle", receipts=rows, queue="jobs")["results"]:
-            offset, verdict = offsets[row["receipt"]]
-            if verdict == "ack" and row["error"] is None:
-                self.acked.add(offset)
-
-    def _verdict(self) -> str | None:
-        chance = self._coin.random()
-        for verdict, share in _VERDICTS:
-            if chance < share:
-                return verdict
-            chance -= share
-        return None
+RULES = Rules(limit=3, visibility_s=1.0, backoff_s=1.0, forgotten=1)
+_ACKED = 0.7
+"""The share that consumers acknowledge at the least, so that every kill finds work under way."""
+_DEADLINE_S = 120.0
+_SECONDS_FOR_A_MESSAGE = 0.02
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(int(400 + MESSAGES * _SECONDS_FOR_A_MESSAGE))
 def test_each_message_ends_in_one_place(broker: BrokerProcess) -> None:
+    began = time.monotonic()
     broker.start()
-    with Verbs(Server(broker.bootstrap, "a test", {}, 10.0)) as verbs:
-        settings = {"visibility": "1s", "backoff": "fixed:100ms", "max-attempts": str(LIMIT)}
-        verbs.ask("create", "queue.create", partitions=1, settings=settings, queue="jobs")
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
-    for number in range(MESSAGES):
-        producer.produce("jobs", b"%d" % number)
-    assert producer.flush(60) == 0
-    is_over = threading.Event()
-    workers = [Worker(broker.bootstrap, f"w{number}", is_over) for number in range(WORKERS)]
-    for worker in workers:
-        worker.start()
-    acked_at_last = 0
-    for _ in range(KILLS):
-        wait_until(lambda: len(_acked(workers)) > acked_at_last + MESSAGES // 20, 60, "messages are acknowledged")  # noqa: B023
-        acked_at_last = len(_acked(workers))
-        broker.kill()
-        broker.start()
-    wait_until(lambda: _open(broker) == 0, _DEADLINE_S, "every message is settled")
-    is_over.set()
-    for worker in workers:
-        worker.join(30)
-    assert [offset for worker in workers for offset in worker.again] == []
-    letters = _letters(broker)
-    acked, may_be = _acked(workers), set().union(*(worker.may_be for worker in workers))
-    assert {offset: times for offset, times in letters.items() if times > 1} == {}
-    assert acked & set(letters) == set(), "acknowledged, and a dead letter"
-    assert set(range(MESSAGES)) - set(letters) - may_be == set(), "neither acknowledged nor a dead letter"
+    settings = {"visibility": "1s", "backoff": "fixed:1s", "max-attempts": str(RULES.limit)}
+    make_queue(broker.bootstrap, "jobs", settings, partitions=1)
+    sent = _send(broker.bootstrap)
+    history = QueueHistory(RULES)
+    with QueueLoad(broker.bootstrap, "jobs", 1, history, seed=SEED, each=WORKERS, most=50) as load:
+        for _ in range(KILLS):
+            target = history.acked + int(_ACKED * MESSAGES / (KILLS + 1))
+            wait_until(lambda: history.acked >= target, _DEADLINE_S, "messages are acknowledged")  # noqa: B023
+            broker.kill()
+            broker.start()
+        load.drain(_DEADLINE_S + MESSAGES * _SECONDS_FOR_A_MESSAGE, as_before=True)
+        assert load.broken == []
+    letters = read_letters(broker.bootstrap, "jobs")
+    said = Counter(each.verdict for each in history.deliveries)
+    print(
+        f"\n{MESSAGES:,} messages, {KILLS} kills: {history.acked:,} acknowledged, {len(letters):,} dead letters, "
+        f"{len(history.deliveries):,} deliveries, {said[Verdict.NACK]:,} nacks, {said[None]:,} leases left to end, "
+        f"{history.unknown} verdicts of unknown outcome, {time.monotonic() - began:.0f} s"
+    )
+    assert history.check(sent, {value: place[0] for place, value in sent.items()}, letters) == []
     assert len(letters) > MESSAGES // 50
+    assert {letter.reason for letter in letters} == {"rejected", "attempts"}
 
 
-def _acked(workers: list[Worker]) -> set[int]:
-    return set[int]().union(*(worker.acked.copy() for worker in workers))
+def _send(bootstrap: str) -> dict[Place, str]:
+    sent: dict[Place, str] = {}
 
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        place, offset, value = message.partition(), message.offset(), message.value()
+        assert place is not None and offset is not None and value is not None
+        sent[place, offset] = value.decode()
 
-def _open(broker: BrokerProcess) -> int:
-    try:
-        with Verbs(Server(broker.bootstrap, "a test", {}, 10.0)) as verbs:
-            told: Any = verbs.ask("describe", "queue.describe", queue="jobs")
-    except CommandError:
-        return -1
-    return sum(row[name] for row in told["partitions"] for name in ("ready", "leased", "delayed", "dying"))
-
-
-def _letters(broker: BrokerProcess) -> Counter[int]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "letters", "enable.auto.commit": False})
-    try:
-        place = TopicPartition("dlq.jobs", 0)
-        _, end = consumer.get_watermark_offsets(place, 30)
-        consumer.assign([TopicPartition("dlq.jobs", 0, 0)])
-        found: Counter[int] = Counter()
-        deadline = time.monotonic() + 60
-        while consumer.position([place])[0].offset < end:
-            assert time.monotonic() < deadline
-            for each in consumer.consume(500, 1.0):
-                assert each.error() is None, each.error()
-                found[int(dict(each.headers() or [])["penstock-sys-offset"])] += 1
-        return found
-    finally:
-        consumer.close()
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "queue.buffering.max.messages": 2 * MESSAGES})
+    for number in range(MESSAGES):
+        producer.produce("jobs", b"%d" % number, on_delivery=delivered)
+    assert producer.flush(60) == 0
+    assert len(sent) == MESSAGES
+    return sent

@@ -38,7 +38,7 @@ class Cell:
     partitions: int = 3
     disk: DiskKind = "plain"
     clocks: bool = False
-    workload: Literal["plain", "java", "transactions", "defaults"] = "plain"
+    workload: Literal["plain", "java", "transactions", "defaults", "queue"] = "plain"
     hold: bool = True
     seconds: float = 0.0
     least_rate: float = 0.0
@@ -449,6 +449,72 @@ _TRUST = [
         no_election=True,
     ),
 ]
+
+
+def _queue(name: str, fault: faults.Fault, **more: Any) -> Cell:
+    """Two partitions: one for the leader that is struck, one that somebody else may lead."""
+    return Cell(f"queue-{name}", fault, **{"workload": "queue", "partitions": 2, "patience_s": _BRIEF_S, **more})
+
+
+_QUEUES = [
+    _queue("kill-leader", faults.kill("leader")),
+    _queue("kill-follower", faults.kill("follower"), partitions=1),
+    _queue("kill-controller", faults.kill("controller")),
+    _queue("kill-all", faults.kill_some(3), bound_s=45.0),
+    _queue("stop-leader", faults.stop("leader")),
+    _queue("rolling-restart", faults.rolling_restart(), hold=False),
+    _queue("rolling-kills", faults.rolling_kills, hold=False),
+    _queue("stop-cont-leader", faults.pause("leader")),
+    _queue("stop-cont-leader-2s", faults.pause("leader"), promise="none", seconds=2.0),
+    _queue(
+        "partition-leader-followers",
+        faults.cut(_brokers_cut, what="cut from all other brokers, not from etcd"),
+        partitions=1,
+        promise="none",
+    ),
+    _queue("partition-leader-machine", faults.cut(_machine_cut, what="cut from all other machines")),
+    _queue(
+        "leader-machine-lost",
+        faults.cut(
+            lambda victim, others: [*network.cut_off(victim, others), *network.cut_from_clients(victim)],
+            hides=True,
+            what="cut from all other machines and clients",
+        ),
+    ),
+    _queue("one-way-leader-to-followers", faults.cut(_to_others, what="others do not hear it"), promise="none"),
+    _queue(
+        "client-deaf-to-leader",
+        faults.cut(lambda victim, _: network.answers_lost(victim), hides=True, what="clients do not hear its answers"),
+        promise="others",
+        no_election=True,
+    ),
+    _queue(
+        "leader-cut-from-etcd",
+        faults.cut(lambda victim, _: network.cut_from_etcd(victim), what="requests to etcd lost"),
+    ),
+    _queue("etcd-all-down", faults.etcd_kill("all"), seconds=15.0, bound_s=5.0, no_election=True),
+    _queue("disk-full-leader", disk_faults.full_disk(["leader"]), disk="small", bound_s=30.0),
+    _queue(
+        "slow-fsync-leader",
+        disk_faults.injected("leader", "delay_enter=200000", "each sync takes 200 ms"),
+        partitions=1,
+    ),
+    _queue(
+        "eio-on-fsync-leader",
+        disk_faults.injected("leader", "error=EIO:when=3", "the third sync fails", ends=True),
+        bound_s=30.0,
+    ),
+    _queue("power-cut-one-torn", disk_faults.power_cut("leader", "torn"), disk="power"),
+    _queue("power-cut-all", disk_faults.power_cut("all", "drop"), disk="power", bound_s=60.0),
+    _queue("power-cut-all-torn", disk_faults.power_cut("all", "torn"), disk="power", bound_s=60.0),
+    _queue("bit-rot-ledger", rot.ledger_spoiled(), partitions=1, bound_s=60.0),
+    _queue("bit-rot-ledger-all-stopped", rot.ledger_spoiled(all_down=True), partitions=1, bound_s=60.0),
+    # Brokers are slow under libfaketime, and each lease and each verdict waits for replicas.
+    _queue("clock-shift-1h", faults.clock_shift("leader", 3600), clocks=True, patience_s=PATIENCE_S, bound_s=40.0),
+    _queue(
+        "clock-shift-back-1h", faults.clock_shift("leader", -3600), clocks=True, patience_s=PATIENCE_S, bound_s=40.0
+    ),
+]
 GROUPS: dict[str, list[Cell]] = {
     "Processes": _PROCESSES,
     "Network": _NETWORK,
@@ -458,6 +524,7 @@ GROUPS: dict[str, list[Cell]] = {
     "Clocks": _CLOCKS,
     "Membership": _MEMBERSHIP,
     "Certificates and rules": _TRUST,
+    "Queues": _QUEUES,
 }
 CELLS: dict[str, Cell] = {cell.name: cell for cells in GROUPS.values() for cell in cells}
 SMOKE = (
@@ -470,5 +537,7 @@ SMOKE = (
     "eio-on-fsync-leader",
     "bit-rot-leader-all-stopped",
     "power-cut-all",
+    "queue-kill-leader",
+    "queue-power-cut-all",
 )
 """One of each sort."""

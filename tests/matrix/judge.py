@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tests.chaos.history import History, Kind, PartitionLog
+from tests.chaos.queue_history import Kind as QueueKind
 from tests.cluster.cluster_process import Partition
 
 from .replicas import Batch, Decision, differences
@@ -23,8 +24,11 @@ SENDS_FAILED = "sends_failed"
 CRASHED = "crashed"
 NOT_REFUSED = "not_refused"
 ELECTED = "elected_without_need"
-LOST_KINDS = (Kind.LOST, Kind.VANISHED, Kind.MOVED, "unconsumed", "not_copied", "torn")
-DUPLICATE_KINDS = (Kind.DUPLICATE, Kind.DOUBLE_ACK, "consumed_twice")
+LOST_KINDS = (Kind.LOST, Kind.VANISHED, Kind.MOVED, "unconsumed", "not_copied", "torn", QueueKind.LOST)
+DUPLICATE_KINDS = (
+    *(Kind.DUPLICATE, Kind.DOUBLE_ACK, "consumed_twice"),
+    *(QueueKind.AGAIN, QueueKind.BURIED_TWICE, QueueKind.ACKED_AND_BURIED),
+)
 
 
 class Finding(NamedTuple):

@@ -44,8 +44,12 @@ The load is an idempotent `acks=all` producer of librdkafka for each partition. 
 VerifiableProducer, and `-transactions` cells exactly-once copying by groups of both protocols. Producers wait 5 s for
 an answer of a silent broker, or 2 s in cells that show how long a cluster takes to go on without such a broker
 (`stop-cont-leader`, `-20s`, `-controller`, `leader-machine-lost`). `-defaults` cells also have clients with default
-settings except for idempotence, and those may see no error. In cells about certificates and rules, brokers know each
-other by certificates, and rules decide what clients may do.
+settings except for idempotence, and those may see no error. `queue-` cells also have consumers of a durable queue,
+which lease what the producers send, and acknowledge it, give it back with or without a failed attempt, reject it, or
+let the lease end. Each message must end acknowledged or as one dead letter. None may come again after its
+acknowledgement was confirmed, before its time, or while another consumer has it, and none may lose an attempt that
+was counted. *Acked* has their acknowledgements, too, and the gaps are also those of these. In cells about certificates
+and rules, brokers know each other by certificates, and rules decide what clients may do.
 
 `make chaos` runs the matrix, and `python -m tests.matrix --cells NAME --seed N` runs one cell again. This page is made
 from the figures of such runs (`python -m tests.matrix --report`). The machine had two cores for three brokers, three

@@ -124,6 +124,32 @@ def spoiled(target: Target, spoil: Spoil, ending: Ending = "kill", *, all_down: 
     return fault
 
 
+def ledger_spoiled(*, all_down: bool = False) -> Fault:
+    """The leader of a queue ends, and a bit of its ledger's log flips where everything is committed.
+
+    Args:
+        all_down: all brokers are stopped and start together, so that the damaged one is asked to lead. Otherwise it is
+            killed.
+    """
+
+    @contextmanager
+    def fault(scene: Scene) -> Iterator[None]:
+        victim = scene.choose("leader")
+        directory = victim.data / "logs" / f"{scene.topic}~queue" / "0"
+        ending: Ending = "stop" if all_down else "kill"
+        _end(list(scene.arena.machines.values()) if all_down else [victim], ending)
+        said = flip_active(directory, scene.coin)
+        scene.note(f"broker {victim.id} (leader) {ending}: of the ledger {said}")
+        if all_down:
+            scene.notes[-1] += "; all brokers were down"
+            scene.arena.cluster.start()
+        else:
+            victim.start()
+        yield
+
+    return fault
+
+
 @contextmanager
 def spoiled_while_it_runs(scene: Scene) -> Iterator[None]:
     """A sealed segment of a running leader: whoever reads it from the start then is given every record all the same."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -21,6 +21,7 @@ from .faults import Scene, pass_time
 from .judge import Finding
 from .moves import lead
 from .plain_clients import PlainClients
+from .queueing import Queueing
 from .replicas import Batch, decisions, go_on, read_batches
 from .transactions import Copying
 from .workload import RATE, Workload
@@ -119,6 +120,14 @@ def attempt(step: Callable[[], list[Finding]]) -> list[Finding]:
         return [Finding(type(problem).__name__, f"{problem}\n{traceback.format_exc(limit=-4)}")]
 
 
+class _Beside(NamedTuple):
+    """Other clients of a cell, which its workload names."""
+
+    copying: Copying | None = None
+    plain: PlainClients | None = None
+    queueing: Queueing | None = None
+
+
 def _play(arena: Arena, cell: Cell, seed: int, seconds: float, result: Result) -> list[Finding]:
     coin = random.Random(f"{cell.name} {seed}")
     topic, cluster = cell.name, arena.cluster
@@ -130,37 +139,26 @@ def _play(arena: Arena, cell: Cell, seed: int, seconds: float, result: Result) -
         rate = RATE if cell.rate is None else cell.rate
         is_java = cell.workload == "java"
         workload = Workload(arena, topic, cell.partitions, rate=rate, patience_s=cell.patience_s, java=is_java)
-        copying = None
-        if cell.workload == "transactions":
-            copying = closing.enter_context(Copying(cluster, arena.directory / "copying", seed))
-            copying.warm_up()
-        plain = None
-        if cell.workload == "defaults":
-            cluster.create_topic(f"{topic}-plain", cell.partitions, cluster.smallest_segments)
-            plain = closing.enter_context(PlainClients(cluster.bootstrap, f"{topic}-plain", cell.partitions))
-            plain.warm_up(cell.warm_acks)
+        beside = _begin_beside(closing, arena, cell, workload, seed)
         warm = time.monotonic()
         closing.enter_context(workload)
         workload.warm_up(cell.warm_acks)
+        if beside.queueing is not None:
+            beside.queueing.warm_up(cell.warm_acks)
         if cell.least_rate:
             pass_time(_RATE_WARM_S + _RATE_S)
         pass_time(coin.uniform(0, 1))
         scene = Scene(arena, topic, coin, seconds, cluster.agreed(topic))
         struck = time.monotonic()
-        findings += attempt(lambda: _strike(cell, scene, workload, result, warm))
-        findings += attempt(
-            lambda: recover(arena, workload, result, all_ended=len(scene.victims) == len(arena.machines))
-        )
+        findings += attempt(lambda: _strike(cell, scene, workload, result, warm, beside.queueing))
+        all_ended = len(scene.victims) == len(arena.machines)
+        findings += attempt(lambda: recover(arena, workload, result, all_ended=all_ended, queueing=beside.queueing))
         if result.gap_s is None:
             result.gap_s = workload.longest_gap(range(cell.partitions), struck, time.monotonic())
         findings += _compare_rates(cell, workload, result)
         if cell.no_election:
             findings += judge.judge_same_epochs(scene.view, cluster.agreed(topic))
-        if plain is not None:
-            findings += attempt(lambda: _finish_plain(arena, plain, result))
-        if copying is not None:
-            findings += attempt(lambda: _finish(copying, result))
-        findings += attempt(lambda: workload.finish(_SETTLE_S))
+        findings += _finish_clients(arena, workload, beside, result)
         if cell.each_leads:
             findings += attempt(lambda: _read_from_each(arena, workload))
         findings += attempt(lambda: judge_all(arena, workload, result))
@@ -168,9 +166,48 @@ def _play(arena: Arena, cell: Cell, seed: int, seconds: float, result: Result) -
     return list(dict.fromkeys(findings))  # what is missing is missing each time it is read
 
 
+def _begin_beside(closing: ExitStack, arena: Arena, cell: Cell, workload: Workload, seed: int) -> _Beside:
+    cluster, topic = arena.cluster, workload.topic
+    if cell.workload == "transactions":
+        copying = closing.enter_context(Copying(cluster, arena.directory / "copying", seed))
+        copying.warm_up()
+        return _Beside(copying=copying)
+    if cell.workload == "defaults":
+        cluster.create_topic(f"{topic}-plain", cell.partitions, cluster.smallest_segments)
+        plain = closing.enter_context(PlainClients(cluster.bootstrap, f"{topic}-plain", cell.partitions))
+        plain.warm_up(cell.warm_acks)
+        return _Beside(plain=plain)
+    if cell.workload == "queue":
+        queueing = Queueing(arena, topic, cell.partitions, workload.history, seed=seed, patience_s=cell.patience_s)
+        return _Beside(queueing=closing.enter_context(queueing))
+    return _Beside()
+
+
+def _finish_clients(arena: Arena, workload: Workload, beside: _Beside, result: Result) -> list[Finding]:
+    """Every client has done what it began; a queue is emptied when nothing is sent any more."""
+    plain, copying, queueing = beside.plain, beside.copying, beside.queueing
+    findings = []
+    if plain is not None:
+        findings += attempt(lambda: _finish_plain(arena, plain, result))
+    if copying is not None:
+        findings += attempt(lambda: _finish(copying, result))
+    findings += attempt(lambda: workload.finish(_SETTLE_S))
+    if queueing is not None:
+        findings += attempt(lambda: _finish_queue(queueing, result))
+    return findings
+
+
 def _finish(copying: Copying, result: Result) -> list[Finding]:
     found = [Finding(each.kind, f"transactions: {each.text}") for each in copying.finish()]
     result.acked += copying.copied
+    return found
+
+
+def _finish_queue(queueing: Queueing, result: Result) -> list[Finding]:
+    found = queueing.finish(_SETTLE_S)
+    result.acked += queueing.history.acked
+    result.unknown += queueing.history.unknown
+    result.injected += f"; queue: {queueing.told()}"
     return found
 
 
@@ -181,7 +218,9 @@ def _finish_plain(arena: Arena, plain: PlainClients, result: Result) -> list[Fin
     return found
 
 
-def _strike(cell: Cell, scene: Scene, workload: Workload, result: Result, warm: float) -> list[Finding]:
+def _strike(
+    cell: Cell, scene: Scene, workload: Workload, result: Result, warm: float, queueing: Queueing | None
+) -> list[Finding]:
     """The fault, as long as it lasts, and who went on meanwhile."""
     findings = []
     began = time.monotonic()
@@ -196,7 +235,10 @@ def _strike(cell: Cell, scene: Scene, workload: Workload, result: Result, warm: 
                 pass_time(left)
             try:
                 after = began + _GRACE_S
-                workload.wait_for_acks(_PROGRESS_ACKS, promised, max(cell.bound_s - scene.seconds, 5.0), after)
+                patience_s = max(cell.bound_s - scene.seconds, 5.0)
+                workload.wait_for_acks(_PROGRESS_ACKS, promised, patience_s, after)
+                if queueing is not None:
+                    queueing.load.wait_for_acks(_PROGRESS_ACKS, promised, patience_s, after)
             except TimeoutError as late:
                 findings.append(Finding(judge.NO_PROGRESS, f"during the fault: {late}"))
             ended = time.monotonic()
@@ -207,6 +249,8 @@ def _strike(cell: Cell, scene: Scene, workload: Workload, result: Result, warm: 
         findings += judge.judge_refusals(acks, there + _GRACE_S, ended)
     if promised:
         result.gap_s = workload.longest_gap(promised, began, ended)
+        if queueing is not None:
+            result.gap_s = max(result.gap_s, queueing.longest_gap(promised, began, ended))
         if result.gap_s > cell.bound_s:
             text = f"a gap of {result.gap_s:.1f} s, {cell.bound_s:g} s at most are promised"
             findings.append(Finding(judge.NO_PROGRESS, text))
@@ -241,8 +285,10 @@ def _promised(cell: Cell, scene: Scene) -> list[int]:
     return others
 
 
-def recover(arena: Arena, workload: Workload, result: Result, *, all_ended: bool = False) -> list[Finding]:
-    """All is healed: every replica gets in sync, and every partition is written to again.
+def recover(
+    arena: Arena, workload: Workload, result: Result, *, all_ended: bool = False, queueing: Queueing | None = None
+) -> list[Finding]:
+    """All is healed: every replica gets in sync, and every partition is written to and leased from again.
 
     Args:
         all_ended: no broker lived through it. librdkafka drains a partition before it goes to a new leader, and may
@@ -259,7 +305,14 @@ def recover(arena: Arena, workload: Workload, result: Result, *, all_ended: bool
             return [Finding(judge.NO_PROGRESS, f"after the healing: {late}")]
         hung = workload.replace_hung(healed)
         result.injected += f"; the clients hung that wrote to partitions {hung}, new ones wrote"
-    result.after_s = workload.longest_gap(range(workload.partitions), healed, time.monotonic())
+    everything = range(workload.partitions)
+    result.after_s = workload.longest_gap(everything, healed, time.monotonic())
+    if queueing is not None:
+        try:
+            queueing.load.wait_for_acks(_PROGRESS_ACKS, everything, _RECOVER_S, healed)
+        except TimeoutError as late:
+            return [Finding(judge.NO_PROGRESS, f"queue, after the healing: {late}")]
+        result.after_s = max(result.after_s, queueing.longest_gap(everything, healed, time.monotonic()))
     if result.after_s > _AFTER_S:
         return [Finding(judge.NO_PROGRESS, f"a gap of {result.after_s:.1f} s after the healing")]
     return []

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.history import Outcome, PartitionLog, Record, Send
+from tests.chaos.queue_history import Kind as QueueKind
 from tests.cluster.cluster_process import Partition
 from tests.matrix import judge
+from tests.matrix.__main__ import SAMPLES, _chosen
 from tests.matrix.cells import CELLS, GROUPS, SMOKE
 from tests.matrix.judge import (
     Knock,
@@ -81,8 +83,8 @@ class TestHistory:
         assert counts(judge_history(history, log_of(*VALUES))) == {"vanished": 1}
 
     def test_what_is_lost_counts_as_lost_in_the_line_of_a_cell(self) -> None:
-        assert set(judge.LOST_KINDS) >= {"lost", "vanished"}
-        assert set(judge.DUPLICATE_KINDS) >= {"duplicate", "double_ack"}
+        assert set(judge.LOST_KINDS) >= {"lost", "vanished", QueueKind.LOST}
+        assert set(judge.DUPLICATE_KINDS) >= {"duplicate", "double_ack", QueueKind.AGAIN, QueueKind.BURIED_TWICE}
 
     def test_only_the_producers_acks_are_timed(self) -> None:
         history = history_of(*VALUES)
@@ -227,7 +229,12 @@ class TestTable:
     def test_there_are_enough_cells_and_each_has_a_name_of_its_own(self) -> None:
         assert len(CELLS) == sum(len(cells) for cells in GROUPS.values()) >= 60
         assert set(SMOKE) <= set(CELLS)
-        assert 6 <= len(SMOKE) <= 9
+        assert 6 <= len(SMOKE) <= 11
+        assert sum(CELLS[name].workload == "queue" for name in SMOKE) == 2
+
+    @pytest.mark.parametrize("night", range(SAMPLES))
+    def test_each_night_has_cells_of_queues(self, night: int) -> None:
+        assert sum(cell.workload == "queue" for cell in _chosen("sample", night)) >= 4
 
     def test_the_page_has_the_last_figures_and_a_verdict_of_all_runs(self) -> None:
         """A cell that failed once is not made good by running it again."""

@@ -1,4 +1,4 @@
-"""One cell of each sort on real processes: kill, pause, one-way cut, etcd, rules, failed sync, rot, power cut."""
+"""A cell of each sort on real processes: kill, pause, one-way cut, etcd, rules, failed sync, rot, power cut; queues."""
 
 import pytest
 

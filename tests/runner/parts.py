@@ -86,6 +86,7 @@ _SPARK = {
 _WARM = "Spark: a warm start"
 _KAFKA = {"PENSTOCK_TEST_PEER": "kafka"}
 _NOT_SLOW = ("-m", "not slow")
+_LONG_QUEUE = {"QUEUE_MESSAGES": "100000", "QUEUE_KILLS": "20"}
 
 _CHECK = Part("lint, types, contracts", ("make", "--no-print-directory", "check"), 100)
 _UNIT = (
@@ -136,7 +137,7 @@ _CLUSTER = (
     _tests("real cluster: kills", *_NOT_SLOW, "tests/cluster", budget_s=100, without=[*_OPERATIONS, *_SECURED]),
     _tests("real cluster: users, rules, certificates", *_SECURED, budget_s=200, cores=0.6),
     _tests("real cluster: moves, tools, the runbook", *_OPERATIONS, budget_s=240),
-    _tests("real cluster: fault matrix, a few cells", "tests/matrix", budget_s=280, cores=0.4),
+    _tests("real cluster: fault matrix, a few cells", "tests/matrix", budget_s=350, cores=0.4),
     _tests("real cluster: metrics, rules, dashboards", "tests/monitoring", budget_s=100),
 )
 _PENSTOCK = str(Path(sys.executable).with_name("penstock"))
@@ -212,7 +213,8 @@ NIGHTLY = (
     _tests(
         *("one broker: kills, cuts and seeds", "--timeout", "7200", "tests/chaos", "tests/property"),
         budget_s=3600,
-        environment={"KILLS": "100", "CUTS": "25", "SEEDS": "5000", "EXAMPLES": "1000", "HALF_OPEN": "5000"},
+        environment={"KILLS": "100", "CUTS": "25", "SEEDS": "5000", "EXAMPLES": "1000", "HALF_OPEN": "5000"}
+        | _LONG_QUEUE,
     ),
     _tests(
         "leaders and coordinators die", "--timeout", "7200", "tests/cluster", budget_s=1800, environment={"KILLS": "5"}

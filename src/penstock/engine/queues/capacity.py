@@ -12,7 +12,7 @@ from penstock.engine.queues.group import Group
 from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.rulebook import Rulebook
 from penstock.engine.queues.settings import OnFull, QueueRules
-from penstock.engine.queues.window import SETTLED
+from penstock.engine.queues.window import DYING, SETTLED
 from penstock.errors import Code, PenstockError
 
 Overflow = Callable[[str, int], None]
@@ -60,6 +60,8 @@ class Capacity:
 
     def _check(self, group: Group, rules: QueueRules, more: Held) -> None:
         held = held_by(self._partition, group)
+        if rules.on_full is not OnFull.REJECT:  # what is dying is on its way out, and has made room already
+            held = _with_fewer(held, group.window.counts[DYING])
         excess = 0
         if rules.max_messages is not None:
             excess = held.messages + more.messages - rules.max_messages
@@ -84,3 +86,9 @@ def held_by(partition: Partition, group: Group) -> Held:
     window, log = group.window, partition.leading()
     touched = window.next - window.start - window.counts[SETTLED]
     return Held(touched + max(log.end_offset - window.next, 0), log.size_from(window.start))
+
+
+def _with_fewer(held: Held, count: int) -> Held:
+    """As if so many messages had gone, each with its share of the bytes."""
+    left = held.messages - count
+    return Held(left, held.size_bytes * left // max(held.messages, 1))

@@ -15,6 +15,7 @@ from penstock.engine.queues.machine import Change, Leased, Receipt, Verdict, Ver
 from penstock.engine.queues.queues import Queues
 from penstock.engine.queues.window import Counted, Run
 from penstock.engine.reading import Cursor, Message
+from penstock.engine.steady_clock import SteadyClock
 from penstock.ports.clock import Clock
 
 _RECORD_BYTES = 40
@@ -42,6 +43,7 @@ class Receiving:
     def __init__(self, queues: Queues, clock: Clock) -> None:
         self._queues = queues
         self._clock = clock
+        self._steady_clock = SteadyClock(clock)
 
     async def receive(self, partition: Partition, want: Want, max_bytes: int, wait_s: float) -> list[Delivery]:
         """What is ready, at least one message if there is any, or comes within that time. Raises PenstockError."""
@@ -95,14 +97,19 @@ class Receiving:
         return deliveries
 
     def _is_over(self, message: Message, ttl_ms: int | None) -> bool:
-        """Whether it has waited longer than it may. Its own time comes before the queue's."""
+        """Whether it has waited longer than it may. Its own time comes before the queue's.
+
+        A wall clock that jumps makes nothing old, nor does one that is set back and stamps what is sent with an earlier
+        time: the earlier of both clocks counts.
+        """
         own = None
         if message.headers:
             said = read_headers(message.headers)
             own = said.ttl_ms
             self._queues.tally.unread_headers(len(said.unread))
         longest = ttl_ms if own is None else own
-        return longest is not None and message.timestamp + longest <= self._clock.now_ms()
+        now = min(self._clock.now_ms(), self._steady_clock.now_ms())
+        return longest is not None and message.timestamp + longest <= now
 
 
 async def _messages_in(partition: Partition, counted: Counted, max_bytes: int) -> tuple[list[Message], int]:
