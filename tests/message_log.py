@@ -6,6 +6,7 @@
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
+from penstock.engine.queues.receiving import size_of
 from penstock.engine.reading import Message
 from penstock.records.record import Headers
 
@@ -36,7 +37,7 @@ class MessageLog:
         return self
 
     def size_from(self, offset: int) -> int:
-        return sum(len(message.value or b"") for message in self.messages.values() if message.offset >= offset)
+        return sum(size_of(message) for message in self.messages.values() if message.offset >= offset)
 
 
 class LogCursor:
@@ -52,7 +53,7 @@ class LogCursor:
         while max_bytes > 0 and len(found) < most and self.offset < log.end_offset:
             if (message := log.messages.get(self.offset)) is not None:
                 found.append(message)
-                max_bytes -= len(message.value or b"")
+                max_bytes -= size_of(message)
             self.offset += 1
         return found
 

@@ -151,7 +151,7 @@ class Story:
             self.keep(self.machine.open(self.now, TO, name, self.messages.log_start))
 
     def do_send(self, words: Words) -> None:
-        count, size = words.number(1), parse_size(words.options.get("size", "0B"))
+        count, size = words.number(1), parse_size(words.options.get("size", "40B"))  # and an empty message has these
         capacity = Capacity(
             self.messages,  # type: ignore[arg-type]
             lambda: self.machine,
@@ -162,7 +162,7 @@ class Story:
         capacity.check(count, count * size)
         ttl_ms = words.ms("ttl")
         headers = () if ttl_ms is None else ((TTL_MS, b"%d" % ttl_ms),)
-        offsets = [self.messages.append(self.now, headers, bytes(size)) for _ in range(count)]
+        offsets = [self.messages.append(self.now, headers, bytes(max(size - 40, 0))) for _ in range(count)]
         self.told.append(f"sent {format_run(Run(offsets[0], offsets[-1]))}")
 
     def do_gap(self, words: Words) -> None:
