@@ -1,12 +1,14 @@
 """What a ledger should hold: one small object for each message that was given out, in plain dicts.
 
-It knows of no ranges, slots, heaps or entries, and looks at every message at every step.
+It knows of no ranges, slots, heaps or entries, and looks at every message at every step. How long a message waits and
+what is free is said here once more, in other words than the code's.
 """
 
 from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import NamedTuple
 
+from penstock.engine.queues.backoff import Backoff, Growth
 from penstock.engine.queues.entries import Cause
 from penstock.engine.queues.machine import By, Change, Receipt, Verdict, VerdictKind, Want
 from penstock.engine.queues.settings import OnExpiry, OnFull, QueueRules
@@ -15,6 +17,7 @@ from penstock.errors import Code
 
 CHUNK = 1024
 LONGEST_LEASE_MS, LONGEST_DELAY_MS = 12 * 3_600_000, 7 * 24 * 3_600_000
+FREE = 99
 CHANCE = 0.5
 
 
@@ -33,6 +36,8 @@ class Message(NamedTuple):
     state: int = READY
     deliveries: int = 0
     attempts: int = 0
+    freed: int = 0
+    """How often it came back and nothing had failed."""
     held: Held | None = None
     since: int = 0
     due: int = 0
@@ -95,7 +100,8 @@ class QueueModel:
         held = Held(self._new_number(), lease_id, want.consumer, now, deadline, want.bound)
         for offset in picked:
             before = self._touch(offset)
-            self.messages[offset] = Message(LEASED, min(before.deliveries + 1, 255), before.attempts, held)
+            deliveries = min(before.deliveries + 1, 255)
+            self.messages[offset] = Message(LEASED, deliveries, before.attempts, before.freed, held)
         return [(offset, self.messages[offset].deliveries, self.messages[offset].attempts) for offset in picked]
 
     def pick(self, room: int, end: int, *, is_last_known: bool = True) -> list[int]:
@@ -153,9 +159,11 @@ class QueueModel:
                 return Code.STALE_RECEIPT
             if not all(_is_by(self.messages[offset].held, by) for offset in each if offset >= self.start):
                 return Code.STALE_RECEIPT
-        for verdict in dict.fromkeys(change.verdict for change in changes):  # all that has one verdict is one thing
-            alike = [each for each, change in zip(offsets, changes, strict=True) if change.verdict == verdict]
-            self._judge(now, [offset for each in alike for offset in each if offset in self.messages], verdict)
+        alike: dict[Verdict, list[int]] = {}
+        for each, change in zip(offsets, changes, strict=True):
+            alike.setdefault(change.verdict, []).extend(offset for offset in each if offset in self.messages)
+        for verdict, chosen in alike.items():
+            self._judge(now, chosen, verdict)
         return None
 
     def _judge(self, now: int, offsets: list[int], verdict: Verdict) -> None:
@@ -167,7 +175,7 @@ class QueueModel:
             case VerdictKind.UNREAD:
                 for offset in offsets:
                     before = self.messages[offset]
-                    self.messages[offset] = Message(READY, before.deliveries - 1, before.attempts)
+                    self.messages[offset] = Message(READY, before.deliveries - 1, before.attempts, before.freed)
             case VerdictKind.REJECT:
                 self._bury(offsets, Cause.REJECTED, verdict.reason)
             case VerdictKind.EXPIRE if self.rules.on_expiry is OnExpiry.DEAD_LETTER:
@@ -190,15 +198,16 @@ class QueueModel:
         by_deliveries = self.rules.by_deliveries
         for offset in offsets:
             before = self.messages[offset]
-            failed = 0 if is_free and before.deliveries - before.attempts < 100 else 1
+            failed = 0 if is_free and before.freed < FREE else 1
             attempts = before.attempts + failed
             if (before.deliveries if by_deliveries else attempts) >= self.rules.limit and (failed or by_deliveries):
                 self._bury([offset], Cause.DELIVERIES if by_deliveries else Cause.ATTEMPTS, "", failed)
                 continue
-            backoff_ms = self.rules.backoff.delay_ms(attempts, CHANCE) if failed else 0
+            backoff_ms = backed_off_ms(self.rules.backoff, attempts) if failed else 0
             wait_ms = min(backoff_ms if delay_ms is None else delay_ms, LONGEST_DELAY_MS)
             state, due = (DELAYED, now + wait_ms) if wait_ms > 0 else (READY, 0)
-            self.messages[offset] = Message(state, before.deliveries, attempts, None, now, due, is_shaken)
+            freed = before.freed + 1 - failed
+            self.messages[offset] = Message(state, before.deliveries, attempts, freed, None, now, due, is_shaken)
 
     def end(self, now: int, offsets: list[int], *, graceful: bool) -> int:
         """A lease, or a part of one."""
@@ -258,14 +267,14 @@ class QueueModel:
 
     def led(self, now: int) -> None:
         """A broker leads, perhaps with a clock that is behind."""
-        for offset, (state, *_, held, since, due, _, _, _) in list(self.messages.items()):
-            message = self.messages[offset]
+        for offset, message in list(self.messages.items()):
+            state, *_, held, since, due, _, _, _ = message
             if held is not None:
                 ahead = max(held.began - now, 0)
                 after = held._replace(began=held.began - ahead, deadline=held.deadline - ahead)
                 self.messages[offset] = message._replace(held=after)
                 if held.is_bound:
-                    self.messages[offset] = message._replace(state=READY, held=None)
+                    self.messages[offset] = message._replace(state=READY, held=None, freed=message.freed + 1)
             elif state == DELAYED:
                 ahead = max(since - now, 0)
                 self.messages[offset] = message._replace(since=since - ahead, due=due - ahead)
@@ -283,6 +292,19 @@ class QueueModel:
     def _new_number(self) -> int:
         self._numbers += 1
         return self._numbers
+
+
+def backed_off_ms(backoff: Backoff, attempts: int) -> int:
+    """With half of what chance may add."""
+    first = backoff.first_ms
+    grown = {
+        Growth.NONE: 0,
+        Growth.FIXED: first,
+        Growth.LINEAR: attempts * first,
+        Growth.EXPONENTIAL: first * 2 ** (attempts - 1),
+    }
+    wait_ms = min(grown[backoff.kind], backoff.most_ms)
+    return wait_ms + int(wait_ms * backoff.jitter * CHANCE)
 
 
 def _is_by(held: Held | None, by: By) -> bool:

@@ -19,42 +19,34 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.message_log import reading
+from tests.property.ledger_messages import MessageSteps, message_steps
 from tests.property.ledger_model import CHANCE, Held, QueueModel
+from tests.property.ledger_rules import DURABLE, RULES
+from tests.property.ledger_shown import each_of, offsets_of, ranges_of, show_dump, show_model
 
 from penstock.engine.coordination.outcome import Outcome
 from penstock.engine.coordination.schemas import Entry
 from penstock.engine.queues import entries
-from penstock.engine.queues.backoff import Backoff, Growth
 from penstock.engine.queues.entries import LedgerCodec
 from penstock.engine.queues.machine import (
     By,
     Change,
     Holder,
+    Leased,
     LedgerMachine,
     Receipt,
     Verdict,
     VerdictKind,
     Want,
 )
-from penstock.engine.queues.settings import QUEUE_RULES, SHARE_RULES, OnExpiry, OnFull
-from penstock.engine.queues.window import CHUNK, DELAYED, DYING, LEASED, READY, SETTLED, SHAKEN, Counted, Run
+from penstock.engine.queues.window import CHUNK, DELAYED, DYING, LEASED, READY, SETTLED, Run
 from penstock.errors import Code, PenstockError
 from penstock.storage.log.epochs import LeaderEpochs
 
 HOUR_MS = 3_600_000
 BEGIN_MS = 1_800_000_000_000
 TO = "asked"
-RULES = {
-    "plain": QUEUE_RULES._replace(
-        visibility_ms=10_000, backoff=Backoff(Growth.EXPONENTIAL, 1000, 60_000, 0.2), max_unacked=30
-    ),
-    "share": SHARE_RULES._replace(limit=4, max_unacked_consumer=12),
-    "drop": QUEUE_RULES._replace(
-        limit=2, backoff=Backoff(), dead_letter=None, durable=False, on_full=OnFull.DROP_OLDEST
-    ),
-    "bulk": QUEUE_RULES._replace(backoff=Backoff(), on_expiry=OnExpiry.DEAD_LETTER, on_full=OnFull.DEAD_LETTER),
-}
-DURABLE = ("plain", "bulk")
 STARTS = (0, CHUNK - 5, CHUNK, 2 * CHUNK - 1)
 VERDICTS = st.builds(
     Verdict,
@@ -65,7 +57,6 @@ VERDICTS = st.builds(
 GROUPS = st.runner().flatmap(lambda world: st.sampled_from(world.likely_groups()))
 CONSUMERS = st.sampled_from(["anna", "bert"])
 CODEC = LedgerCodec()
-Shown = dict[str, Any]
 
 
 def step(name: str, /, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
@@ -126,6 +117,7 @@ STEPS = st.one_of(
     * 2,
     *[step("save", count=st.integers(1, 6), passed_ms=st.sampled_from([0, 0, 1000, 40_000]))] * 3,
     step("take_snapshot"),
+    *[step(name, **given) for name, given in message_steps(GROUPS, CONSUMERS)],
 )
 
 
@@ -140,92 +132,6 @@ class Snapshot(NamedTuple):
     entries: list[Entry]
 
 
-def show_dump(dump: Sequence[Entry], now: int) -> Shown:  # noqa: C901 - one case for each kind of entry
-    """What is true of each offset, as far as it is no matter of when somebody looks."""
-    shown: Shown = {}
-    by_number: dict[int, Shown] = {}
-    for _, (number,), value in dump:
-        queue = by_number.get(number, {})
-        match value:
-            case entries.Led():
-                shown["epoch"] = value.epoch
-            case entries.Opened():
-                states = dict.fromkeys(range(value.start, value.next), (SETTLED,))
-                queue = {"start": value.start, "next": value.next, "states": states, "parts": [], "burial": ()}
-                queue["waits"] = []
-                shown[value.name] = by_number[number] = queue
-            case entries.ChunkSaved():
-                for offset in range(max(value.base, queue["start"]), min(value.base + CHUNK, queue["next"])):
-                    at = offset - value.base
-                    queue["states"][offset] = _state(value.states[at], value.deliveries[at], value.attempts[at])
-            case entries.Leased():
-                held = (value.lease_id, value.consumer, value.began, value.deadline, value.is_bound)
-                queue["parts"].append((held, _offsets(value.runs)))
-            case entries.Returned():
-                queue["waits"].append(value)
-            case entries.Dying():
-                for offset in _offsets(value.runs):
-                    queue["states"][offset] += (value.cause, value.reason)
-            case entries.Burying():
-                queue["burial"] = _offsets(value.runs)
-    for queue in by_number.values():
-        queue["parts"].sort()
-        for each in queue.pop("waits"):
-            for offset in _offsets(each.runs):
-                _, deliveries, attempts, *_ = queue["states"][offset]
-                state = _delayed(deliveries, attempts, each.due, now, is_shaken=each.is_shaken)
-                queue["states"][offset] = state
-    return shown
-
-
-def _state(state: int, deliveries: int, attempts: int) -> tuple[Any, ...]:
-    if state == SETTLED:
-        return (SETTLED,)
-    if state in (READY, SHAKEN):
-        return READY, deliveries, attempts, state == SHAKEN
-    return (state, deliveries, attempts) if state == DYING else (state, deliveries, attempts, False)
-
-
-def _delayed(deliveries: int, attempts: int, due: int, now: int, *, is_shaken: bool) -> tuple[Any, ...]:
-    """Whether it is ready is the same as whether it is due: it is looked at before anything is leased."""
-    return (READY if due <= now else DELAYED, deliveries, attempts, is_shaken, *([due] if due > now else []))
-
-
-def show_model(queues: dict[str, QueueModel], epoch: int, now: int) -> Shown:
-    shown: Shown = {"epoch": epoch}
-    for name, queue in queues.items():
-        states: dict[int, Any] = {}
-        for offset, message in queue.messages.items():
-            state, deliveries, attempts, _, _, due, is_shaken, cause, reason = message
-            if state == DELAYED:
-                states[offset] = _delayed(deliveries, attempts, due, now, is_shaken=is_shaken)
-            else:
-                states[offset] = _state(SHAKEN if is_shaken else state, deliveries, attempts)
-            if state == DYING:
-                states[offset] += (cause, reason)
-        parts = sorted((tuple(held[1:]), tuple(offsets)) for held, offsets in queue.parts().items())
-        place = {"start": queue.start, "next": queue.next}
-        shown[name] = {**place, "states": states, "parts": parts, "burial": queue.burial}
-    return shown
-
-
-def _offsets(runs: Sequence[Run]) -> tuple[int, ...]:
-    return tuple(offset for first, last in runs for offset in range(first, last + 1))
-
-
-def _each(counted: Counted) -> Iterator[tuple[int, int, int]]:
-    first, last, deliveries, attempts = counted
-    return ((offset, deliveries, attempts) for offset in range(first, last + 1))
-
-
-def _ranges(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    first = offsets[0]
-    for offset, following in zip(offsets, [*offsets[1:], None], strict=True):
-        if following != offset + 1:
-            yield first, offset
-            first = following or 0
-
-
 class Moment(NamedTuple):
     """Where the log ended, and what was true then."""
 
@@ -234,7 +140,7 @@ class Moment(NamedTuple):
     queues: dict[str, QueueModel]
 
 
-class LedgerWorld(RuleBasedStateMachine):
+class LedgerWorld(MessageSteps, RuleBasedStateMachine):
     """Takes steps with both, and keeps what the machine says is to be kept."""
 
     most = 12
@@ -347,19 +253,23 @@ class LedgerWorld(RuleBasedStateMachine):
 
     def lease(self, name: str, consumer: str, share: int, visibility_ms: int | None, *, bound: bool) -> None:
         want = Want(name, consumer, max(1, self.most * share // 12), visibility_ms, bound)
-        queue = self.queue(name)
-        if queue is None:
+        if self.queue(name) is None:
             with pytest.raises(PenstockError) as refused:
                 self.machine.lease(self.now, want, self.end)
             assert refused.value.code is Code.UNKNOWN_QUEUE
             return
         again = self.make_machine(self.kept())
+        _, expected = self.give(want)
+        same, _ = again.lease(self.now, want, self.end)
+        assert [each for counted in same.ranges for each in each_of(counted)] == expected
+
+    def give(self, want: Want) -> tuple[Leased, list[tuple[int, int, int]]]:
+        """Offsets with their counters."""
+        name, queue = want.group, self.queues[want.group]
         self.ripen()
         expected = queue.lease(self.now, want, self.end, self.next_id)
         leased, outcome = self.machine.lease(self.now, want, self.end)
-        assert [each for counted in leased.ranges for each in _each(counted)] == expected
-        same, _ = again.lease(self.now, want, self.end)
-        assert [each for counted in same.ranges for each in _each(counted)] == expected
+        assert [each for counted in leased.ranges for each in each_of(counted)] == expected
         assert len(outcome.records) == bool(expected)
         if expected:
             offsets = [offset for offset, _, _ in expected]
@@ -371,6 +281,7 @@ class LedgerWorld(RuleBasedStateMachine):
             self.given.append((name, self.next_id, offsets))
             self.next_id += 1
         self.keep(outcome.records)
+        return leased, expected
 
     def ripen(self) -> None:
         for queue in self.queues.values():
@@ -416,7 +327,7 @@ class LedgerWorld(RuleBasedStateMachine):
         changes = [
             Change(first, last, verdict)
             for piece, verdict in zip(pieces, verdicts, strict=False)
-            for first, last in _ranges(piece)
+            for first, last in ranges_of(piece)
         ]
         self.settle(name, Holder(held.consumer) if by_name else Receipt(held.lease_id), changes)
 
@@ -425,7 +336,7 @@ class LedgerWorld(RuleBasedStateMachine):
         if self.given:
             name, lease_id, offsets = self.given[-1 - which % len(self.given)]
             chosen = offsets if low < 4 else [offsets[low * len(offsets) // 12]]
-            self.settle(name, Receipt(lease_id), [Change(*each, verdict) for each in _ranges(chosen)])
+            self.settle(name, Receipt(lease_id), [Change(*each, verdict) for each in ranges_of(chosen)])
 
     def settle_anything(self, name: str, by: By, ranges: list[tuple[int, int, Verdict]], again: Verdict | None) -> None:
         """And the first range twice, perhaps."""
@@ -450,10 +361,10 @@ class LedgerWorld(RuleBasedStateMachine):
             assert not found
             return
         ((_, begun, runs),) = found
-        chosen = _offsets(runs)
+        chosen = offsets_of(runs)
         if queue.burial:
             assert begun is not None
-            assert _offsets(begun.runs) == chosen == queue.burial
+            assert offsets_of(begun.runs) == chosen == queue.burial
             if is_forgotten:
                 queue.burial = ()
                 assert self.told(self.machine.forget_burial(self.now, TO, name)) is None
@@ -502,7 +413,8 @@ class LedgerWorld(RuleBasedStateMachine):
         before = max(0, (0 if queue is None else queue.start) + beyond)
         expected = Code.UNKNOWN_QUEUE if queue is None else queue.purge(before)
         self.end = max(self.end, before)
-        assert self.told(self.machine.purge(self.now, TO, name, before)) == expected
+        self.purged = self.told(self.machine.purge(self.now, TO, name, before))
+        assert self.purged == expected
 
     def trim(self, beyond: int) -> None:
         before = min([queue.start for queue in self.queues.values()], default=0) + beyond
@@ -571,6 +483,13 @@ class LedgerWorld(RuleBasedStateMachine):
             if passed_ms:
                 self.pass_time(passed_ms, is_late=False)
 
+    def save_all(self) -> None:
+        """As it is now; what was begun before comes first."""
+        for _ in range(1 if self.saving is None else 2):
+            self.save(1, 0)
+            while self.saving is not None:
+                self.save(6, 0)
+
     def take_snapshot(self) -> None:
         """As a broker does that stops: outside of the log."""
         self.all_is_safe()
@@ -619,7 +538,7 @@ class LedgerWorld(RuleBasedStateMachine):
                     self.tick()
                 self.lease(name, "last", 12, None, bound=False)
                 leased = queue.in_state(LEASED)
-                acks = [Change(*each, Verdict(VerdictKind.ACK)) for each in (_ranges(leased) if leased else ())]
+                acks = [Change(*each, Verdict(VerdictKind.ACK)) for each in (ranges_of(leased) if leased else ())]
                 self.settle(name, Holder("last"), acks)
 
     def unsettled(self, queue: QueueModel) -> int:
@@ -655,6 +574,12 @@ def run(world: type[LedgerWorld], examples: int, steps: int) -> None:
             phases=[Phase.generate, *([] if os.environ.get("NO_SHRINK") else [Phase.shrink])],
         ),
     )
+
+
+@pytest.fixture(autouse=True)
+def _reading() -> Iterator[None]:
+    with reading():
+        yield
 
 
 def test_few_messages() -> None:
