@@ -47,6 +47,8 @@ class Group:
     ) -> None:
         self.number = number
         self.name = name
+        self.state_epoch = 0
+        """Of a share group; see `entries.Opened`."""
         self.window = Window(start)
         self.leases = Leases(number, deadlines)
         self.dying: dict[int, Deathbed] = {}
@@ -223,6 +225,7 @@ class Group:
 
     def _moved(self, value: entries.Moved) -> None:
         if value.is_anew:
+            self.state_epoch = max(self.state_epoch, value.state_epoch)
             self.leases.clear()
             self._ready.clear()
             self.dying.clear()
@@ -302,7 +305,7 @@ class Group:
     def saved(self) -> Iterator[list[Value]]:
         """The state as entries, in pieces; what is in one is written in one go. The state may go on between two."""
         window = self.window
-        yield [entries.Opened(self.name, window.start, window.next, is_saved=True)]
+        yield [entries.Opened(self.name, window.start, window.next, True, self.state_epoch)]
         for base, chunk in window.chunks():
             if self.window is not window:  # it began anew
                 yield from self.saved()
