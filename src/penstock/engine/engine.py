@@ -148,7 +148,10 @@ class Engine:
         find = partial(self.find_offset_by_time, committed=False)
         self.sharing = Sharing(self.queues, self.groups, self.group_configs, clock, find)
         self.share_ledgers = ShareLedgers(self.queues, self.topics)
-        self.share_offsets = ShareOffsets(self.groups, self.topics, self.queues.rulebook, self.share_ledgers)
+        self.share_offsets = ShareOffsets(
+            self.groups, self.topics, self.queues.rulebook, self.share_ledgers, self._tasks
+        )
+        self.groups.members_lost = self.share_offsets.members_lost
         self.gatherer = Gatherer(self.publishing, self.forwarding, clock, self._tasks)
         self._ends = EndKeeper(
             disk, clock, stats, self.committer, self.topics, directory.metadata_path, settings.ends_behind_s

@@ -1,7 +1,7 @@
 """Groups as the doors see them: asks the shard a group lives in. All verbs raise PenstockError."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -46,6 +46,7 @@ from penstock.engine.groups.offsets import (
 from penstock.engine.groups.retention import RETENTION_MS
 from penstock.engine.groups.share import TimesOf
 from penstock.engine.groups.share_requests import (
+    LostMember,
     ShareDescription,
     ShareHeartbeat,
     ShareHeartbeatResult,
@@ -93,10 +94,19 @@ class Groups:
         self._view = EngineTopics(topics)
         self._randomness = randomness
         self._room = MemberRoom()
-        self.shards = coordinators.register(GROUPS, self._machines, forget_topic=self.topic_deleted)
+        self.members_lost: Callable[[Sequence[LostMember]], None] = _nothing
+        """Told of members of share groups that were given up, once that is durable. Given by whoever knows ledgers."""
+        self.shards = coordinators.register(GROUPS, self._machines, self._duties, self.topic_deleted)
 
     def _machines(self, partition: Partition) -> Callable[[int], GroupMachine]:
         return partial(self._make_machine, self._room.share())
+
+    def _duties(self, shard: Shard[GroupMachine], machine: GroupMachine) -> Callable[[], None] | None:
+        lost = machine.take_lost()
+        return partial(self._tell_lost, lost) if lost else None
+
+    def _tell_lost(self, lost: Sequence[LostMember]) -> None:
+        self.members_lost(lost)
 
     def _make_machine(self, room: Share, now: int) -> GroupMachine:
         settings = self._settings
@@ -287,6 +297,10 @@ class Groups:
             await self._turns.next()
             found += await shard.ask(lambda m, now, token: m.list_groups(now, token, states, types))
         return found
+
+
+def _nothing(lost: Sequence[LostMember]) -> None:
+    return None
 
 
 async def _in_parts(whole: Mapping[Spot, T], ask: Callable[[Mapping[Spot, T]], Awaitable[Results]]) -> Results:

@@ -47,7 +47,7 @@ from penstock.engine.groups.offsets import (
 )
 from penstock.engine.groups.retention import RETENTION_MS, Group, expired, reads
 from penstock.engine.groups.share import ShareGroup, TimesOf
-from penstock.engine.groups.share_requests import ShareHeartbeat, ShareLimits, ShareTimes
+from penstock.engine.groups.share_requests import LostMember, ShareHeartbeat, ShareLimits, ShareTimes
 from penstock.engine.groups.topic_patterns import Sight, TopicPatterns
 from penstock.errors import Code, PenstockError
 
@@ -118,6 +118,7 @@ class GroupMachine:
         """Of the last of those groups; None before it is looked at."""
         self._deleting: dict[str, list[Token]] = {}
         """Groups whose offsets are being taken away, and who waits for it."""
+        self._lost: list[LostMember] = []
         self._forgetting: set[str] = set()
         """Share groups of which others are being told that they are deleted."""
 
@@ -450,10 +451,19 @@ class GroupMachine:
                 replies += outcome.replies
             else:
                 records += group.tick(now, self._topics)
+            if isinstance(group, ShareGroup):
+                self._lost += group.take_lost()
             self._settle(group, now)
         if now >= self._next_sweep and len(records) < RECORDS_PER_STEP:
             records += self._sweep(now)
         return Outcome(records, replies)
+
+    def take_lost(self) -> list[LostMember]:
+        """Members of share groups given up since this was called last: what they have leased is to be ended."""
+        if not self._lost:
+            return []
+        lost, self._lost = self._lost, []
+        return lost
 
     def _sweep(self, now: int) -> list[Entry]:
         if not self._unswept:

@@ -37,6 +37,7 @@ from penstock.engine.groups.share_requests import (
     ASSIGNOR,
     JOINING,
     LEAVING,
+    LostMember,
     ShareDescription,
     ShareHeartbeat,
     ShareHeartbeatResult,
@@ -69,6 +70,7 @@ class ShareGroup:
         self._sessions: dict[str, int] = {}
         """When each member is given up."""
         self._alarm: int | None = None
+        self._lost: list[LostMember] = []
 
     @property
     def is_empty(self) -> bool:
@@ -349,9 +351,17 @@ class ShareGroup:
         late = [member_id for member_id, at in self._sessions.items() if at <= now]
         self._alarm = min((at for at in self._sessions.values() if at > now), default=None)
         step = Step(self._state)
+        for member_id in late:
+            had = self._state.current(member_id).assigned_partitions
+            self._lost.append(LostMember(self.group_id, self._state.epoch, member_id, had))
         if late:
             self._remove(late, topics, step)
         return tuple(step.entries)
+
+    def take_lost(self) -> list[LostMember]:
+        """Members given up since this was called last."""
+        lost, self._lost = self._lost, []
+        return lost
 
     def _wake(self, at: int) -> None:
         if self._alarm is None or at < self._alarm:

@@ -90,6 +90,7 @@ def _rules_of_share_group(config: GroupConfig) -> QueueRules:
         max_unacked=config.max_record_locks,
         max_unacked_consumer=config.max_record_locks,
         dead_letter=config.dead_letter_topic,
+        copies=config.copies_dead_letters,
     )
 
 

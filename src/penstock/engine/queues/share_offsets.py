@@ -10,17 +10,21 @@ the ledgers are; whoever asked was told nothing, or which partitions could not b
 while any ledger may remember it, it is there to be deleted again.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.engine.groups.groups import Groups
 from penstock.engine.groups.known_topics import TopicInfo
+from penstock.engine.groups.share_requests import LostMember
 from penstock.engine.groups.share_state import OPEN
 from penstock.engine.queues.rulebook import Rulebook
 from penstock.engine.queues.share_ledgers import Deed, Order, Place, ShareLedgers, Standing
 from penstock.engine.topics import Topic, Topics
 from penstock.errors import Code, PenstockError
+from penstock.observe.logs import get_logger
+from penstock.tasks import Tasks
 
+log_ = get_logger("groups")
 Spot = tuple[str, int]
 """A topic's name and a partition."""
 Refused = dict[Spot, PenstockError | None]
@@ -32,7 +36,8 @@ _GONE: Final = frozenset({Code.UNKNOWN_TOPIC, Code.UNKNOWN_TOPIC_ID})
 class ShareOffsets:
     """Of one broker; the verbs are for groups that it coordinates, and raise PenstockError."""
 
-    def __init__(self, groups: Groups, topics: Topics, rulebook: Rulebook, ledgers: ShareLedgers) -> None:
+    def __init__(self, groups: Groups, topics: Topics, rulebook: Rulebook, ledgers: ShareLedgers, tasks: Tasks) -> None:
+        self._tasks = tasks
         self._groups = groups
         self._topics = topics
         self._rulebook = rulebook
@@ -126,6 +131,25 @@ class ShareOffsets:
             await self._groups.delete_forgotten(group)
         finally:
             await self._groups.end_forgetting(group)
+
+    def members_lost(self, lost: Sequence[LostMember]) -> None:
+        """Have what they have leased be ended soon; where that is not done, leases end by themselves."""
+        for member in lost:
+            if member.assignment:
+                self._tasks.spawn(self._expel(member), f"expel a member of {member.group_id!r}")
+
+    async def _expel(self, member: LostMember) -> None:
+        places = tuple(Place(topic_id, index) for topic_id, indexes in member.assignment for index in indexes)
+        order = Order(Deed.EXPEL, member.group_id, member.epoch, member.member_id, places)
+        for place, standing in (await self._ledgers.order(order)).items():
+            if standing.error is not None and standing.error.code not in _GONE:
+                log_.limited("expel").info(
+                    "leases of a lost member end by themselves",
+                    group=member.group_id,
+                    topic=str(place.topic_id),
+                    partition=place.partition,
+                    error=str(standing.error),
+                )
 
     def _check_no_queue(self, group: str, topics: Iterable[Topic]) -> None:
         for topic in topics:

@@ -6,13 +6,15 @@ from unittest.mock import patch
 
 import pytest
 from tests.doors.kafka import Client, Door, batch_of
-from tests.unit.protocols.kafka.share_member import ACCEPT, Member, acquired, run, set_for_group
+from tests.rules import Nothing
+from tests.unit.protocols.kafka.share_member import ACCEPT, BAD_STATE, Member, acquired, rows, run, set_for_group
 from tests.unit.protocols.kafka.test_share_starts import RESET, heartbeat, joined
 
+from penstock.engine.access import Operation, Resource, Subject
 from penstock.engine.queues.share_ledgers import Deed, Order, Place, ShareLedgers
 from penstock.errors import Code, PenstockError
 
-OK, UNKNOWN_TOPIC, NO_LEADER, BAD_REQUEST, BAD_GROUP, POLICY = 0, 3, 5, 42, 24, 44
+OK, UNKNOWN_TOPIC, NO_LEADER, BAD_GROUP, NOT_TOPIC, BAD_REQUEST, POLICY = 0, 3, 5, 24, 29, 42, 44
 LOADING, NO_COORDINATOR, FENCED, NON_EMPTY, NOT_FOUND = 14, 15, 52, 68, 69
 Rows = dict[tuple[str, int], Any]
 
@@ -351,5 +353,50 @@ def test_who_began_to_open_before_it_was_forgotten_asks_again() -> None:
             await engine.sharing.open(partition, "g")
         assert refused.value.code is Code.COORDINATOR_LOADING
         assert await engine.queues.groups(partition) == []
+
+    run(body)
+
+
+class WithoutTopic(Nothing):
+    """Everybody may do everything, but for one topic."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+
+    def decide(self, subject: Subject, operation: Operation, resource: Resource) -> bool:
+        return resource.name != self._topic
+
+
+def test_topics_that_may_not_be_read_are_refused_and_others_are_not() -> None:
+    async def body(door: Door) -> None:
+        hidden = await door.topic("u")
+        client = await done(door)
+        assert await alter(client, {("t", 0): 5, ("u", 0): 0}) == {("t", 0): OK, ("u", 0): OK}
+        door.engine.access.policy = WithoutTopic("u")
+        assert await alter(client, {("t", 0): 4, ("u", 0): 0}) == {("t", 0): OK, ("u", 0): NOT_TOPIC}
+        assert set(await described(client)) == {("t", 0), ("t", 1)}, "what must not be seen is left out"
+        asked = [{"topic_name": "u", "partitions": (0,)}]
+        answer = await client.ask("describe_share_group_offsets", 1, groups=[{"group_id": "g", "topics": asked}])
+        (topic,) = answer["groups"][0]["topics"]
+        assert topic["partitions"][0]["error_code"] == NOT_TOPIC and topic["topic_id"] != hidden.topic_id
+        assert await forget(client, "t", "u") == {"t": OK, "u": NOT_TOPIC}
+        assert await door.engine.queues.groups(hidden.partitions[0]) == ["g"]
+
+    run(body)
+
+
+def test_what_a_lost_member_had_is_for_others_at_once() -> None:
+    async def body(door: Door) -> None:
+        await set_for_group(door, "share.record.lock.duration.ms", "60000")
+        member = await begun(door)
+        await asyncio.sleep(40)
+        assert acquired(await member.fetch(0)) == [(0, 9, 1)]
+        await asyncio.sleep(6)  # it is connected, but does not report
+        partition = door.engine.topics.partition("t", 0)
+        assert (await door.engine.queues.figures(partition, "g")).leased == 0
+        other = await joined(door, "other")
+        assert acquired(await other.fetch(0)) == [(0, 4, 2)], "one of them may be what it was lost by"
+        answer = await member.acknowledge({0: [(0, 4, [ACCEPT])]})
+        assert rows(answer)[0]["error_code"] == BAD_STATE
 
     run(body)
