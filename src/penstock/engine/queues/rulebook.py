@@ -55,6 +55,10 @@ class Rulebook:
             rules = self._shared[config] = _rules_of_share_group(config)
         return rules
 
+    def copies_dead_letters(self, topic: str, group: str) -> bool:
+        """Whether dead letters have all of their messages: a setting of Kafka's, of share groups alone."""
+        return self.is_known(topic, group) or self._config_of(group).copies_dead_letters
+
     def known(self, topic: str) -> Collection[str]:
         """The groups that were made queues of it."""
         return self._of(topic).rules.keys()
@@ -90,7 +94,6 @@ def _rules_of_share_group(config: GroupConfig) -> QueueRules:
         max_unacked=config.max_record_locks,
         max_unacked_consumer=config.max_record_locks,
         dead_letter=config.dead_letter_topic,
-        copies=config.copies_dead_letters,
     )
 
 

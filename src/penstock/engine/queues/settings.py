@@ -54,7 +54,6 @@ class QueueRules(NamedTuple):
         ttl_ms: how long a message may wait; a shorter time of its own comes before that. None: for ever.
         max_messages: those of a partition that are not settled; None: no limit. Likewise `max_bytes`.
         dead_letter: the topic of dead letters; `OWN_TARGET`; or None: they are dropped.
-        copies: a dead letter has key, value and headers of its message, not only where that is.
         durable: retention spares what is not settled.
     """
 
@@ -70,7 +69,6 @@ class QueueRules(NamedTuple):
     max_bytes: int | None = None
     on_full: OnFull = OnFull.REJECT
     dead_letter: str | None = OWN_TARGET
-    copies: bool = True
     durable: bool = True
 
 
