@@ -10,7 +10,9 @@ the ledgers are; whoever asked was told nothing, or which partitions could not b
 while any ledger may remember it, it is there to be deleted again.
 """
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from penstock.engine.groups.groups import Groups
@@ -25,6 +27,10 @@ from penstock.observe.logs import get_logger
 from penstock.tasks import Tasks
 
 log_ = get_logger("groups")
+MOST_SPOTS: Final = 10_000
+"""Partitions, or topics, that one may ask for at once by name."""
+_AT_ONCE: Final = 1_000
+"""Before others have their turn: some milliseconds."""
 Spot = tuple[str, int]
 """A topic's name and a partition."""
 Refused = dict[Spot, PenstockError | None]
@@ -57,9 +63,14 @@ class ShareOffsets:
     async def describe(self, group: str, spots: Iterable[Spot]) -> dict[Spot, Standing]:
         """Where a group stands: what is not there, or was not begun, is nowhere."""
         await self._check_coordinated(group)
-        places = {spot: place for spot in spots if (place := self._place(*spot)) is not None}
-        found = await self._ledgers.order(Order(Deed.LOOK, group, 0, "", tuple(places.values())))
-        return {spot: found[place] for spot, place in places.items()}
+        found: dict[Spot, Standing] = {}
+        left = iter(spots)
+        while some := list(islice(left, _AT_ONCE)):
+            places = {spot: place for spot in some if (place := self._place(*spot)) is not None}
+            told = await self._ledgers.order(Order(Deed.LOOK, group, 0, "", tuple(places.values())))
+            found |= {spot: told[place] for spot, place in places.items()}
+            await asyncio.sleep(0)
+        return found
 
     async def _check_coordinated(self, group: str) -> None:
         """Another broker is asked otherwise; a group that is not there is nowhere's."""
@@ -181,6 +192,16 @@ class ShareOffsets:
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
         return Place(topic.topic_id, index, offset)
+
+
+def check_count(count: int) -> None:
+    """Raises PenstockError INVALID_REQUEST for more than can be asked for by name."""
+    if count > MOST_SPOTS:
+        raise PenstockError(
+            Code.INVALID_REQUEST,
+            f"{count} partitions or topics are named; allowed: {MOST_SPOTS}",
+            help="ask for some at a time",
+        )
 
 
 def _places(topics: Iterable[Topic]) -> tuple[Place, ...]:

@@ -400,3 +400,16 @@ def test_what_a_lost_member_had_is_for_others_at_once() -> None:
         assert rows(answer)[0]["error_code"] == BAD_STATE
 
     run(body)
+
+
+def test_how_much_can_be_named_at_once() -> None:
+    async def body(door: Door) -> None:
+        await door.topic()
+        client = await door.client()
+        many = [{"topic_name": "t", "partitions": tuple(range(10_001))}]
+        answer = await client.ask("describe_share_group_offsets", 1, groups=[{"group_id": "g", "topics": many}])
+        assert [group["error_code"] for group in answer["groups"]] == [BAD_REQUEST]
+        assert await alter(client, {("t", index): 0 for index in range(5_001)}) == BAD_REQUEST
+        assert await forget(client, *map(str, range(10_001))) == BAD_REQUEST
+
+    run(body)

@@ -7,6 +7,7 @@ is not in the partition counts as the nearest that is, and -1 as where the group
 from uuid import UUID
 
 from penstock.engine.access import NotAuthorised
+from penstock.engine.queues.share_offsets import check_count
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka.handlers import Caller, Context, Fields
 from penstock.protocols.kafka.long_answer import LongAnswer
@@ -21,15 +22,16 @@ _NO_ID = UUID(int=0)
 async def handle(context: Context, request: Message, version: int, caller: Caller) -> Fields:
     answer = LongAnswer(context, API, version, "responses", "partitions")
     asked: dict[str, dict[int, int]] = {}
-    for topic in request.topics:
-        offsets = asked.setdefault(topic.topic_name, {})
-        for row in topic.partitions:
-            offsets[row.partition_index] = row.start_offset
-            await answer.count_row()
-    wanted = {(name, index): offset for name, offsets in asked.items() for index, offset in offsets.items()}
     try:
         if not request.group_id:
             raise PenstockError(Code.INVALID_GROUP_ID, "the group id is empty; name the group")
+        check_count(len(request.topics) + sum(len(topic.partitions) for topic in request.topics))
+        for topic in request.topics:
+            offsets = asked.setdefault(topic.topic_name, {})
+            for row in topic.partitions:
+                offsets[row.partition_index] = row.start_offset
+                await answer.count_row()
+        wanted = {(name, index): offset for name, offsets in asked.items() for index, offset in offsets.items()}
         results = await caller.acting.shares.alter(request.group_id, wanted)
     except PenstockError as error:
         return {

@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from penstock.engine.access import NotAuthorised
+from penstock.engine.queues.share_offsets import check_count
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka.handlers import Caller, Context, Fields
 from penstock.protocols.kafka.long_answer import LongAnswer
@@ -19,6 +20,7 @@ async def handle(context: Context, request: Message, version: int, caller: Calle
     try:
         if not request.group_id:
             raise PenstockError(Code.INVALID_GROUP_ID, "the group id is empty; name the group")
+        check_count(len(request.topics))
         names = list(dict.fromkeys(topic.topic_name for topic in request.topics))
         results = await caller.acting.shares.delete(request.group_id, names)
     except PenstockError as error:

@@ -6,12 +6,13 @@ group has not begun, and so for whatever topic, partition or group is not there.
 given.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
 from penstock.engine.access import NotAuthorised
 from penstock.engine.queues.share_ledgers import Standing
+from penstock.engine.queues.share_offsets import check_count
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka.answer_room import AnswerRoom
 from penstock.protocols.kafka.handlers import Caller, Context, Fields
@@ -47,7 +48,7 @@ async def _describe(
     try:
         if not group_id:
             raise PenstockError(Code.INVALID_GROUP_ID, "the group id is empty; name the group")
-        listed = None if topics is None else await _listed(topics, answer)
+        listed = None if topics is None else await _listed(tuple(topics), answer)
         spots = None if listed is None else [(name, index) for name, indexes in listed.items() for index in indexes]
         found, hidden = await caller.acting.shares.describe(group_id, spots)
         if listed is None:
@@ -72,8 +73,9 @@ async def _describe(
     return {"group_id": group_id, "topics": shown, "error_code": errors.NONE, "error_message": None}
 
 
-async def _listed(topics: Iterable[Message], answer: LongAnswer) -> dict[str, dict[int, None]]:
-    """What was asked for, each once."""
+async def _listed(topics: Sequence[Message], answer: LongAnswer) -> dict[str, dict[int, None]]:
+    """What was asked for, each once. Raises PenstockError INVALID_REQUEST."""
+    check_count(len(topics) + sum(len(topic.partitions) for topic in topics))
     listed: dict[str, dict[int, None]] = {}
     for topic in topics:
         listed.setdefault(topic.topic_name, {}).update(dict.fromkeys(topic.partitions))
