@@ -175,6 +175,23 @@ def kafka() -> str:
         "  A member that opens its session anew loses what it held in the earlier one at once, and not when the locks",
         "  end. A ShareFetch that waits is answered when the next request of its session comes.",
         "  Records that a consumer was lost with are given out in smaller parts from the second time on.",
+        "  When a member is given up because it did not report, the brokers that lead its partitions end"
+        " what it has leased; with Kafka that lasts until its locks end.",
+        "- Where share groups stand is shown and changed as with Kafka (`kafka-share-groups.sh`: list, "
+        "describe, reset-offsets, delete-offsets, delete).",
+        "  A start offset is where the first record lies that is not settled; Kafka's may lag behind that.",
+        "  A group that is told to begin where a partition has no records begins at the nearest offset "
+        "that has, or will have.",
+        "  A partition that does not exist stands nowhere (-1); Kafka does not answer for it.",
+        "  If a partition's leader cannot be reached, the answer says so for that partition, and the "
+        "same request made again finishes what was begun.",
+        "  DeleteGroups is refused with COORDINATOR_NOT_AVAILABLE then, and the group is there until it "
+        "is deleted again; nobody can join it while it is being deleted.",
+        "  DeleteGroups refuses a group that is a queue made with `penstock queue create` "
+        "(POLICY_VIOLATION): `penstock queue delete` ends that one first.",
+        "- Dead letters of share groups have key, value and headers of their records, unless "
+        "`errors.deadletterqueue.copy.record.enable=false` is set for the group; with Kafka that is the "
+        "default.",
         "- The broker deletes a group with more than 500 offsets in several batches, its own record last. Meanwhile it",
         "  answers requests for the group with COORDINATOR_LOAD_IN_PROGRESS, and clients ask again. It also writes a",
         "  commit or OffsetDelete of more than 500 partitions in several batches. Kafka writes one batch.",

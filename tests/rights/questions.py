@@ -249,6 +249,44 @@ _CHOSEN: Final[Sequence[Question]] = (
     _question("share_group_heartbeat", 1, {**_SHARE, "subscribed_topic_names": ("books",)}, "one topic"),
     _question("share_group_heartbeat", 1, {**_SHARE, "subscribed_topic_names": ("books", "letters")}, "two topics"),
     _question("share_group_describe", 1, {"group_ids": [SHARED, "writers"], "include_authorized_operations": True}),
+    _question(
+        *("describe_share_group_offsets", 1),
+        {
+            "groups": [
+                {"group_id": name, "topics": _rows("partitions", ASKED_TOPICS, 0, "topic_name")}
+                for name in (SHARED, "writers")
+            ]
+        },
+    ),
+    _question(
+        *("describe_share_group_offsets", 1),
+        {"groups": [{"group_id": name, "topics": None} for name in (SHARED, "writers")]},
+        "all",
+    ),
+    _question(
+        *("alter_share_group_offsets", 0),
+        {
+            "group_id": NO_GROUP,
+            "topics": _rows("partitions", ABSENT, {"partition_index": 0, "start_offset": 1}, "topic_name"),
+        },
+    ),
+    _question(
+        *("alter_share_group_offsets", 0),
+        {
+            "group_id": SHARED,
+            "topics": _rows("partitions", ("books",), {"partition_index": 0, "start_offset": 1}, "topic_name"),
+        },
+        "with members",
+    ),
+    _question(
+        *("delete_share_group_offsets", 0),
+        {"group_id": SHARED, "topics": [{"topic_name": name} for name in ("books", "letters")]},
+        "with members",
+    ),
+    _question(
+        *("delete_share_group_offsets", 0),
+        {"group_id": NO_GROUP, "topics": [{"topic_name": name} for name in ASKED_TOPICS]},
+    ),
     _question("share_fetch", 2, {**_SHARED, "share_session_epoch": 7}, "no session"),
     _question(
         *("share_fetch", 2),

@@ -34,6 +34,8 @@ from penstock.engine.queues.burials import Burials
 from penstock.engine.queues.queues import Queues
 from penstock.engine.queues.receiving import Receiving
 from penstock.engine.queues.saving import Saving
+from penstock.engine.queues.share_ledgers import ShareLedgers
+from penstock.engine.queues.share_offsets import ShareOffsets
 from penstock.engine.queues.sharing import Sharing
 from penstock.engine.queues.tally import Tally
 from penstock.engine.replicas import Replicas
@@ -145,6 +147,11 @@ class Engine:
         self.receiving = Receiving(self.queues, clock)
         find = partial(self.find_offset_by_time, committed=False)
         self.sharing = Sharing(self.queues, self.groups, self.group_configs, clock, find)
+        self.share_ledgers = ShareLedgers(self.queues, self.topics)
+        self.share_offsets = ShareOffsets(
+            self.groups, self.topics, self.queues.rulebook, self.share_ledgers, self._tasks
+        )
+        self.groups.members_lost = self.share_offsets.members_lost
         self.gatherer = Gatherer(self.publishing, self.forwarding, clock, self._tasks)
         self._ends = EndKeeper(
             disk, clock, stats, self.committer, self.topics, directory.metadata_path, settings.ends_behind_s

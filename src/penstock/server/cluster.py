@@ -33,6 +33,7 @@ from penstock.protocols.internal.identity import Identity, broker_name
 from penstock.protocols.internal.peers import Peers
 from penstock.protocols.internal.reading import AskedReads
 from penstock.protocols.internal.reception import Reception
+from penstock.protocols.internal.share_orders import GivenOrders
 from penstock.protocols.internal.share_start import AskedStarts
 from penstock.protocols.kafka.handlers import Context
 from penstock.server.cluster_gauges import cluster_gauges
@@ -187,6 +188,7 @@ class ClusterMember:
         engine.forwarding.other_brokers = ForwardedCalls(peers.to_publish)
         engine.elsewhere.other_brokers = AskedReads(peers.to_read)
         engine.sharing.other_coordinators = AskedStarts(peers.to)
+        engine.share_ledgers.other_leaders = GivenOrders(peers.to_order)
         context.image = node.image
         context.operations = node.operations
         context.is_isolated = lambda: node.is_isolated

@@ -7,5 +7,6 @@ acting.py        one subject's verdicts, and the ways in
 topics.py        topics and their partitions
 groups.py        groups and their offsets
 queues.py        queues and their messages
+shares.py        where share groups stand
 transactions.py  transactions, and the ids of producers
 """

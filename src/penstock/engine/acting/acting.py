@@ -21,6 +21,7 @@ from penstock.engine.access import (
 )
 from penstock.engine.acting.groups import ActingGroups
 from penstock.engine.acting.queues import ActingQueues
+from penstock.engine.acting.shares import ActingShares
 from penstock.engine.acting.topics import ActingTopics
 from penstock.engine.acting.transactions import ActingTransactions
 from penstock.engine.feed import Feed
@@ -126,13 +127,14 @@ class Acting:
     rights: for what is no verb of the engine: the cluster's operations, settings, figures.
     """
 
-    __slots__ = ("_engine", "groups", "queues", "rights", "topics", "transactions")
+    __slots__ = ("_engine", "groups", "queues", "rights", "shares", "topics", "transactions")
 
     def __init__(self, engine: "Engine", subject: Subject) -> None:
         self._engine = engine
         self.rights = rights = Verdicts(engine.access, subject)
         self.topics = ActingTopics(engine, rights)
-        self.groups = ActingGroups(engine.groups, engine.group_configs, engine.topics, rights)
+        self.groups = ActingGroups(engine.groups, engine.group_configs, engine.topics, engine.share_offsets, rights)
+        self.shares = ActingShares(engine, rights)
         self.queues = ActingQueues(engine, rights)
         self.transactions = ActingTransactions(engine, rights)
 

@@ -36,6 +36,7 @@ from penstock.engine.groups.offsets import (
 )
 from penstock.engine.groups.share_requests import ShareDescription, ShareHeartbeat, ShareHeartbeatResult
 from penstock.engine.partition import Partition
+from penstock.engine.queues.share_offsets import ShareOffsets
 from penstock.engine.topics import Topics
 
 if TYPE_CHECKING:
@@ -45,12 +46,15 @@ if TYPE_CHECKING:
 class ActingGroups:
     """All verbs raise PenstockError, first of all `NotAuthorised`. Those about many offsets tell it of each."""
 
-    __slots__ = ("_configs", "_groups", "_rights", "_topics")
+    __slots__ = ("_configs", "_groups", "_rights", "_shares", "_topics")
 
-    def __init__(self, groups: Groups, configs: GroupConfigs, topics: Topics, rights: "Verdicts") -> None:
+    def __init__(
+        self, groups: Groups, configs: GroupConfigs, topics: Topics, shares: ShareOffsets, rights: "Verdicts"
+    ) -> None:
         self._groups = groups
         self._configs = configs
         self._topics = topics
+        self._shares = shares
         self._rights = rights
 
     def check(self, operation: Operation, group_id: str) -> None:
@@ -238,7 +242,7 @@ class ActingGroups:
 
     async def delete(self, group_id: str) -> None:
         self.check(Operation.DELETE, group_id)
-        await self._groups.delete(group_id)
+        await self._shares.delete_group(group_id)
 
     async def list(self, states: frozenset[str], types: frozenset[str]) -> list[GroupListing]:
         """Those that may be described; all for who may describe the cluster."""

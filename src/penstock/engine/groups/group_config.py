@@ -210,10 +210,11 @@ _SETTINGS = (
     ),
     GroupSetting(
         DEAD_LETTER_COPY,
-        "false",
+        "true",
         "boolean",
         _one_of("true", "false"),
-        "Whether the topic that is named for dead letters gets keys and values, too, or only where the records are.",
+        "Whether dead letters have key, value and headers of their records, or only say where those are. Those that "
+        "only say so come back empty when they are sent back.",
     ),
 )
 GROUP_SETTINGS: Final[Mapping[str, GroupSetting]] = {
@@ -351,5 +352,5 @@ def make_group_config(given: Mapping[str, str], of_broker: Mapping[str, str]) ->
         reads_committed=text(ISOLATION) == _COMMITTED,
         may_renew=text(RENEW) == "true",
         dead_letter_topic=(text(DEAD_LETTER_TOPIC) or None) if is_named else "",
-        copies_dead_letters=text(DEAD_LETTER_COPY) == "true" if is_named or DEAD_LETTER_COPY in given else True,
+        copies_dead_letters=text(DEAD_LETTER_COPY) == "true",
     )

@@ -1,7 +1,7 @@
 """Groups as the doors see them: asks the shard a group lives in. All verbs raise PenstockError."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -31,6 +31,7 @@ from penstock.engine.groups.consumer_requests import (
     LimitsOf,
 )
 from penstock.engine.groups.group_configs import LONGEST_GROUP_ID
+from penstock.engine.groups.known_topics import TopicInfo
 from penstock.engine.groups.machine import RECORDS_PER_STEP, GroupListing, GroupMachine
 from penstock.engine.groups.member_room import MemberRoom, Share
 from penstock.engine.groups.offsets import (
@@ -45,6 +46,7 @@ from penstock.engine.groups.offsets import (
 from penstock.engine.groups.retention import RETENTION_MS
 from penstock.engine.groups.share import TimesOf
 from penstock.engine.groups.share_requests import (
+    LostMember,
     ShareDescription,
     ShareHeartbeat,
     ShareHeartbeatResult,
@@ -92,10 +94,19 @@ class Groups:
         self._view = EngineTopics(topics)
         self._randomness = randomness
         self._room = MemberRoom()
-        self.shards = coordinators.register(GROUPS, self._machines, forget_topic=self.topic_deleted)
+        self.members_lost: Callable[[Sequence[LostMember]], None] = _nothing
+        """Told of members of share groups that were given up, once that is durable. Given by whoever knows ledgers."""
+        self.shards = coordinators.register(GROUPS, self._machines, self._duties, self.topic_deleted)
 
     def _machines(self, partition: Partition) -> Callable[[int], GroupMachine]:
         return partial(self._make_machine, self._room.share())
+
+    def _duties(self, shard: Shard[GroupMachine], machine: GroupMachine) -> Callable[[], None] | None:
+        lost = machine.take_lost()
+        return partial(self._tell_lost, lost) if lost else None
+
+    def _tell_lost(self, lost: Sequence[LostMember]) -> None:
+        self.members_lost(lost)
 
     def _make_machine(self, room: Share, now: int) -> GroupMachine:
         settings = self._settings
@@ -166,6 +177,39 @@ class Groups:
             group_id, lambda m, now, token: m.share_topics(now, token, group_id)
         )
         return result
+
+    async def restart_share(self, group_id: str, starts: Mapping[TopicInfo, Mapping[int, int]]) -> int:
+        """Have partitions begin anew in a share group without members: the group's epoch then.
+
+        Args:
+            starts: of each partition an offset, or `share_state.OPEN`.
+        """
+        epoch: int = await self._ask(group_id, lambda m, now, token: m.restart_share(now, token, group_id, starts))
+        return epoch
+
+    async def forget_share_topics(self, group_id: str, topic_ids: Collection[UUID]) -> int:
+        """Have it be as if topics had never been given to a share group without members: the group's epoch then."""
+        epoch: int = await self._ask(
+            group_id, lambda m, now, token: m.forget_share_topics(now, token, group_id, topic_ids)
+        )
+        return epoch
+
+    async def begin_forgetting(self, group_id: str) -> tuple[int, tuple[BegunTopic, ...]] | None:
+        """Keep a share group without members from everybody: its epoch, and what it was given. None: no share group.
+
+        It is so until `end_forgetting` or `delete_forgotten`.
+        """
+        found: tuple[int, tuple[BegunTopic, ...]] | None = await self._ask(
+            group_id, lambda m, now, token: m.begin_forgetting(now, token, group_id)
+        )
+        return found
+
+    async def end_forgetting(self, group_id: str) -> None:
+        shard = await self.shards.of(group_id)
+        shard.step(lambda machine, now: machine.end_forgetting(group_id))
+
+    async def delete_forgotten(self, group_id: str) -> None:
+        await self._ask(group_id, lambda m, now, token: m.delete_forgotten(now, token, group_id))
 
     # --- offsets
 
@@ -253,6 +297,10 @@ class Groups:
             await self._turns.next()
             found += await shard.ask(lambda m, now, token: m.list_groups(now, token, states, types))
         return found
+
+
+def _nothing(lost: Sequence[LostMember]) -> None:
+    return None
 
 
 async def _in_parts(whole: Mapping[Spot, T], ask: Callable[[Mapping[Spot, T]], Awaitable[Results]]) -> Results:

@@ -14,10 +14,11 @@ counts from there.
 
 A step's records are one batch, and all others wait for it, so a group with many offsets is deleted in several: ticks
 take its offsets, the last one the group itself and answers. Meanwhile the group is nobody's: whoever asks for it is to
-ask again. A crash in between leaves a group with fewer offsets, whose deletion nobody was told of.
+ask again. A crash in between leaves a group with fewer offsets, whose deletion nobody was told of. A share group is
+nobody's while the leaders of its partitions are told to forget what it has done (`queues/share_offsets.py`).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 from uuid import UUID
@@ -35,7 +36,7 @@ from penstock.engine.groups.classic_requests import (
 )
 from penstock.engine.groups.consumer import ConsumerGroup
 from penstock.engine.groups.consumer_requests import ConsumerHeartbeat, ConsumerLimits, LimitsOf
-from penstock.engine.groups.known_topics import TopicView
+from penstock.engine.groups.known_topics import TopicInfo, TopicView
 from penstock.engine.groups.member_room import MemberRoom, Share
 from penstock.engine.groups.offsets import (
     CommitRequest,
@@ -46,7 +47,7 @@ from penstock.engine.groups.offsets import (
 )
 from penstock.engine.groups.retention import RETENTION_MS, Group, expired, reads
 from penstock.engine.groups.share import ShareGroup, TimesOf
-from penstock.engine.groups.share_requests import ShareHeartbeat, ShareLimits, ShareTimes
+from penstock.engine.groups.share_requests import LostMember, ShareHeartbeat, ShareLimits, ShareTimes
 from penstock.engine.groups.topic_patterns import Sight, TopicPatterns
 from penstock.errors import Code, PenstockError
 
@@ -117,6 +118,9 @@ class GroupMachine:
         """Of the last of those groups; None before it is looked at."""
         self._deleting: dict[str, list[Token]] = {}
         """Groups whose offsets are being taken away, and who waits for it."""
+        self._lost: list[LostMember] = []
+        self._forgetting: set[str] = set()
+        """Share groups of which others are being told that they are deleted."""
 
     # --- members
 
@@ -356,6 +360,54 @@ class GroupMachine:
         """Answered with a tuple of BegunTopic: what there is to forget when the group is deleted."""
         return _answer(token, self._share(group_id).begun_topics())
 
+    def restart_share(
+        self, now: int, token: Token, group_id: str, starts: Mapping[TopicInfo, Mapping[int, int]]
+    ) -> Outcome:
+        """Have partitions begin anew in a share group without members, which is made if there is none.
+
+        Answered with the group's epoch then.
+        """
+        group = self._find(group_id)
+        if group is None:
+            if not starts:
+                return _answer(token, 0)
+            self._check_room(group_id)
+            group = self._blank_share(group_id)
+        elif not isinstance(group, ShareGroup):
+            raise self._no_share_group(group)
+        epoch, entries = group.restart(starts, self._room.left_bytes)
+        self._groups[group_id] = group
+        self._settle(group, now)
+        return Outcome(entries, (Reply(token, epoch),))
+
+    def forget_share_topics(self, now: int, token: Token, group_id: str, topic_ids: Iterable[UUID]) -> Outcome:
+        """Have it be as if topics had never been given to a share group. Answered with the group's epoch then."""
+        group = self._share(group_id)
+        epoch, entries = group.forget(topic_ids)
+        self._settle(group, now)
+        return Outcome(entries, (Reply(token, epoch),))
+
+    def begin_forgetting(self, now: int, token: Token, group_id: str) -> Outcome:
+        """A share group is about to be deleted: it is nobody's until `end_forgetting`, or until this machine ends.
+
+        Answered with its epoch and the topics it was given, or None for a group of another kind.
+        """
+        group = self._known(group_id)
+        if not isinstance(group, ShareGroup):
+            return _answer(token, None)
+        group.check_deletable()
+        self._forgetting.add(group_id)
+        return _answer(token, (group.epoch, group.begun_topics()))
+
+    def end_forgetting(self, group_id: str) -> Outcome:
+        self._forgetting.discard(group_id)
+        return Outcome()
+
+    def delete_forgotten(self, now: int, token: Token, group_id: str) -> Outcome:
+        """Nobody remembers anything of it any more."""
+        self._forgetting.discard(group_id)
+        return self.delete(now, token, group_id)
+
     def delete(self, now: int, token: Token, group_id: str) -> Outcome:
         """Answered when the last of its offsets is gone."""
         if group_id in self._deleting:
@@ -399,10 +451,19 @@ class GroupMachine:
                 replies += outcome.replies
             else:
                 records += group.tick(now, self._topics)
+            if isinstance(group, ShareGroup):
+                self._lost += group.take_lost()
             self._settle(group, now)
         if now >= self._next_sweep and len(records) < RECORDS_PER_STEP:
             records += self._sweep(now)
         return Outcome(records, replies)
+
+    def take_lost(self) -> list[LostMember]:
+        """Members of share groups given up since this was called last: what they have leased is to be ended."""
+        if not self._lost:
+            return []
+        lost, self._lost = self._lost, []
+        return lost
 
     def _sweep(self, now: int) -> list[Entry]:
         if not self._unswept:
@@ -425,7 +486,7 @@ class GroupMachine:
 
     def _expire(self, group_id: str, unswept: list[Spot], now: int, at_most: int) -> list[Entry]:
         """Takes from `unswept` what it has looked at and need not look at again."""
-        if group_id in self._deleting or (group := self._find(group_id)) is None:
+        if {group_id} & (self._deleting.keys() | self._forgetting) or (group := self._find(group_id)) is None:
             unswept.clear()
             return []
         is_expired = expired(group, now, self._retention_ms, self._since(group))
@@ -556,7 +617,7 @@ class GroupMachine:
         self._room.put(group_id, 0)
 
     def _check_kept(self, group_id: str) -> None:
-        if group_id in self._deleting:
+        if group_id in self._deleting or group_id in self._forgetting:
             raise PenstockError(Code.COORDINATOR_LOADING, f"group {group_id!r} is being deleted", help="retry")
 
     def _check_room(self, group_id: str) -> None:

@@ -14,7 +14,7 @@ What is taken and not done yet is known where the partitions are (`engine/queues
 it is deleted once it was given anything: nobody else knows that its partitions have begun (`share_state.py`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from penstock.engine.coordination.schemas import (
@@ -29,7 +29,7 @@ from penstock.engine.coordination.schemas import (
     TopicPartitions,
 )
 from penstock.engine.groups.assignors import Subscriber
-from penstock.engine.groups.known_topics import TopicView, find, hash_of, named
+from penstock.engine.groups.known_topics import TopicInfo, TopicView, find, hash_of, named
 from penstock.engine.groups.name_lists import union
 from penstock.engine.groups.reconciliation import STABLE
 from penstock.engine.groups.share_assignor import assign_simple
@@ -37,6 +37,7 @@ from penstock.engine.groups.share_requests import (
     ASSIGNOR,
     JOINING,
     LEAVING,
+    LostMember,
     ShareDescription,
     ShareHeartbeat,
     ShareHeartbeatResult,
@@ -69,6 +70,7 @@ class ShareGroup:
         self._sessions: dict[str, int] = {}
         """When each member is given up."""
         self._alarm: int | None = None
+        self._lost: list[LostMember] = []
 
     @property
     def is_empty(self) -> bool:
@@ -78,6 +80,10 @@ class ShareGroup:
     def size_bytes(self) -> int:
         """Of what members say of themselves, and of the topics the group was given."""
         return self._state.size_bytes
+
+    @property
+    def epoch(self) -> int:
+        return self._state.epoch
 
     @property
     def is_dead(self) -> bool:
@@ -281,6 +287,48 @@ class ShareGroup:
         """All that it was ever given and that is there, as far as is known."""
         return tuple(self._state.begun.values())
 
+    def restart(
+        self, starts: Mapping[TopicInfo, Mapping[int, int]], room_bytes: int = _NO_LIMIT
+    ) -> tuple[int, tuple[Entry, ...]]:
+        """Have partitions begin anew, each at an offset or at `OPEN`: the group's epoch then, and the records.
+
+        Raises:
+            PenstockError: NON_EMPTY_GROUP, GROUP_FULL.
+        """
+        self.check_deletable()
+        epoch = self._state.epoch + 1
+        new = [self._state.restarted(topic, offsets, epoch) for topic, offsets in starts.items()]
+        before = self._state.begun
+        growth = sum(begun_bytes(each) - _bytes_of(before.get(each.topic_id)) for each in new)
+        if growth > room_bytes or self._state.size_bytes + growth > self._limits.max_group_bytes:
+            raise self._error(
+                Code.GROUP_FULL,
+                f"its topics would take {growth} bytes more, and there is no room for them",
+                "name fewer topics, or delete groups that are not needed",
+            )
+        return epoch, self._begin_epoch(epoch, before | {each.topic_id: each for each in new})
+
+    def forget(self, topic_ids: Iterable[UUID]) -> tuple[int, tuple[Entry, ...]]:
+        """Have it be as if topics had never been given to it: the group's epoch then, and the records.
+
+        Raises:
+            PenstockError: NON_EMPTY_GROUP.
+        """
+        self.check_deletable()
+        gone = set(topic_ids)
+        epoch = self._state.epoch + 1
+        left = {topic_id: each for topic_id, each in self._state.begun.items() if topic_id not in gone}
+        return epoch, self._begin_epoch(epoch, left)
+
+    def _begin_epoch(self, epoch: int, begun: Mapping[UUID, BegunTopic]) -> tuple[Entry, ...]:
+        """Of a group without members: nobody is to have anything."""
+        step = Step(self._state)
+        step.write(Kind.SHARE_GROUP, ShareGroupValue(epoch, self._state.metadata_hash))
+        if begun or self._state.begun:
+            step.write(Kind.SHARE_STATE, state_value(begun.values()))
+        step.write(Kind.SHARE_TARGET_EPOCH, TargetEpochValue(epoch))
+        return tuple(step.entries)
+
     def forget_topic(self, name: str, topics: TopicView) -> tuple[Entry, ...]:
         """A topic of that name was deleted; one that has the name now is another one."""
         begun = self._state.begun.values()
@@ -303,9 +351,17 @@ class ShareGroup:
         late = [member_id for member_id, at in self._sessions.items() if at <= now]
         self._alarm = min((at for at in self._sessions.values() if at > now), default=None)
         step = Step(self._state)
+        for member_id in late:
+            had = self._state.current(member_id).assigned_partitions
+            self._lost.append(LostMember(self.group_id, self._state.epoch, member_id, had))
         if late:
             self._remove(late, topics, step)
         return tuple(step.entries)
+
+    def take_lost(self) -> list[LostMember]:
+        """Members given up since this was called last."""
+        lost, self._lost = self._lost, []
+        return lost
 
     def _wake(self, at: int) -> None:
         if self._alarm is None or at < self._alarm:
@@ -348,3 +404,7 @@ class ShareGroup:
 
     def _error(self, code: Code, text: str, help_text: str = "") -> PenstockError:
         return PenstockError(code, f"group {self.group_id!r}: {text}", help=help_text)
+
+
+def _bytes_of(topic: BegunTopic | None) -> int:
+    return 0 if topic is None else begun_bytes(topic)

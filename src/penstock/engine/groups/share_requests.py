@@ -79,6 +79,15 @@ class ShareDescription(NamedTuple):
     members: tuple[ShareMemberDescription, ...]
 
 
+class LostMember(NamedTuple):
+    """A member of a share group that was given up, and what it had then."""
+
+    group_id: str
+    epoch: int
+    member_id: str
+    assignment: tuple[TopicPartitions, ...]
+
+
 class ShareStart(NamedTuple):
     """How a partition begins in a share group."""
 

@@ -7,7 +7,7 @@ partition begins depends on it (`ShareStart`), and so does what there is to forg
 schema has no room for when a partition was first given; that stands in a tagged field of our own, which Kafka skips.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from uuid import UUID
 
@@ -90,6 +90,21 @@ class ShareState:
             partitions = tuple(sorted((*before.partitions, *missing)))
             new.append(BegunTopic(topic_id, name, partitions, (*before.beginnings, beginning)))
         return new
+
+    def restarted(self, topic: TopicInfo, starts: Mapping[int, int], epoch: int) -> BegunTopic:
+        """A topic as it will be remembered when partitions of it begin anew, each at an offset or at `OPEN`."""
+        before = self.begun.get(topic.topic_id) or BegunTopic(topic.topic_id, topic.name, ())
+        left = []
+        for each in before.beginnings:
+            rest = tuple(partition for partition in each.partitions if partition not in starts)
+            if rest:
+                left.append(each._replace(partitions=rest))
+        together: dict[int, list[int]] = {}
+        for partition, start in sorted(starts.items()):
+            together.setdefault(start, []).append(partition)
+        new = [Beginning(epoch, start, tuple(partitions)) for start, partitions in together.items()]
+        partitions = tuple(sorted({*before.partitions, *starts}))
+        return BegunTopic(topic.topic_id, topic.name, partitions, (*left, *new))
 
     def apply(self, entry: Entry) -> None:
         kind, value = entry.kind, entry.value

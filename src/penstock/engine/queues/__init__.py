@@ -17,5 +17,6 @@ targets.py   where dead letters go, and never round in a circle
 settings.py  what a queue goes by, as text and as values; rulebook.py  what is in force for which queue
 backoff.py   how long a returned message waits
 sharing.py   where a share group begins to read a partition
+share_offsets.py  where share groups stand, and are to; share_ledgers.py  what their coordinators have ledgers do
 headers.py   what a message says of itself, and what the broker says of a dead letter
 """

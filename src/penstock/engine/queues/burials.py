@@ -196,7 +196,7 @@ class Burials:
             dead_ms=now,
             detail="its record is gone" if dead is None or message is None else dead.reason,
         )
-        if message is None:
+        if message is None or not self._rulebook.copies_dead_letters(source.topic, group):
             return NewRecord(None, None, make_death_headers(death), now)
         headers = (*strip_reserved(message.headers), *make_death_headers(death))
         return NewRecord(message.key, message.value, headers, now)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from enum import IntEnum
 from struct import Struct
 from struct import error as StructError  # noqa: N812
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from penstock.engine.coordination.schemas import Entry
@@ -69,6 +69,8 @@ class Opened(NamedTuple):
     start: int
     next: int
     is_saved: bool = False
+    state_epoch: int = 0
+    """Of a share group: by which word of its coordinator it is where it is; 0 for any other queue."""
 
 
 class Leased(NamedTuple):
@@ -155,6 +157,8 @@ class Moved(NamedTuple):
 
     start: int
     is_anew: bool
+    state_epoch: int = 0
+    """As in `Opened`."""
 
 
 class Deleted(NamedTuple):
@@ -202,6 +206,7 @@ _BURYING = Struct(">16siqi")
 _MOVED = Struct(">qB")
 _LED = Struct(">qqqB")
 _BASE = Struct(">q")
+_EPOCH = Struct(">i")
 
 
 def _text(text: str) -> bytes:
@@ -211,6 +216,11 @@ def _text(text: str) -> bytes:
 
 def _runs(runs: Sequence[Run]) -> bytes:
     return _COUNT.pack(len(runs)) + b"".join([_RUN.pack(first, last - first) for first, last in runs])
+
+
+def _epoch(epoch: int) -> bytes:
+    """Behind all else, where earlier releases do not look."""
+    return _EPOCH.pack(epoch) if epoch else b""
 
 
 class _Reader:
@@ -240,6 +250,13 @@ class _Reader:
             found.append(Run(first, first + more))
         return tuple(found)
 
+    def epoch(self) -> int:
+        """0 where none is written."""
+        if self._position == len(self._data):
+            return 0
+        (epoch,) = self.take(_EPOCH)
+        return cast(int, epoch)
+
     def rest(self, size: int | None = None) -> bytes:
         end = len(self._data) if size is None else self._position + size
         if end > len(self._data):
@@ -264,7 +281,7 @@ def _read_chunk(reader: _Reader) -> ChunkSaved:
 
 def _read_opened(reader: _Reader) -> Opened:
     start, following, is_saved = reader.take(_OPENED)
-    return Opened(reader.text(), start, following, bool(is_saved))
+    return Opened(reader.text(), start, following, bool(is_saved), reader.epoch())
 
 
 def _read_leased(reader: _Reader) -> Leased:
@@ -295,7 +312,7 @@ def _read_burying(reader: _Reader) -> Burying:
 
 def _read_moved(reader: _Reader) -> Moved:
     start, is_anew = reader.take(_MOVED)
-    return Moved(start, bool(is_anew))
+    return Moved(start, bool(is_anew), reader.epoch())
 
 
 def _read_led(reader: _Reader) -> Led:
@@ -310,7 +327,11 @@ class _Form(NamedTuple):
 
 
 _FORMS: Final[dict[EntryKind, _Form]] = {
-    EntryKind.OPENED: _Form(Opened, lambda v: _OPENED.pack(v.start, v.next, v.is_saved) + _text(v.name), _read_opened),
+    EntryKind.OPENED: _Form(
+        Opened,
+        lambda v: _OPENED.pack(v.start, v.next, v.is_saved) + _text(v.name) + _epoch(v.state_epoch),
+        _read_opened,
+    ),
     EntryKind.LEASED: _Form(
         Leased,
         lambda v: (
@@ -343,7 +364,7 @@ _FORMS: Final[dict[EntryKind, _Form]] = {
         lambda v: _BURYING.pack(v.topic_id.bytes, v.partition, v.producer_id, v.sequence) + _runs(v.runs),
         _read_burying,
     ),
-    EntryKind.MOVED: _Form(Moved, lambda v: _MOVED.pack(v.start, v.is_anew), _read_moved),
+    EntryKind.MOVED: _Form(Moved, lambda v: _MOVED.pack(v.start, v.is_anew) + _epoch(v.state_epoch), _read_moved),
     EntryKind.DELETED: _Form(Deleted, lambda v: b"", lambda r: Deleted()),
     EntryKind.LED: _Form(Led, lambda v: _LED.pack(v.epoch, v.at, v.data_end, v.ends_bound), _read_led),
     EntryKind.CHUNK: _Form(ChunkSaved, _write_chunk, _read_chunk),

@@ -47,6 +47,8 @@ class Group:
     ) -> None:
         self.number = number
         self.name = name
+        self.state_epoch = 0
+        """Of a share group; see `entries.Opened`."""
         self.window = Window(start)
         self.leases = Leases(number, deadlines)
         self.dying: dict[int, Deathbed] = {}
@@ -228,6 +230,7 @@ class Group:
 
     def _moved(self, value: entries.Moved) -> None:
         if value.is_anew:
+            self.state_epoch = max(self.state_epoch, value.state_epoch)
             self.leases.clear()
             self._ready.clear()
             self.dying.clear()
@@ -324,7 +327,7 @@ class Group:
         as delayed comes behind.
         """
         window = self.window
-        yield [entries.Opened(self.name, window.start, window.next, is_saved=True), *self._saved_due()]
+        yield [entries.Opened(self.name, window.start, window.next, True, self.state_epoch), *self._saved_due()]
         for base, chunk in window.chunks():
             if self.window is not window:  # it began anew
                 yield from self.saved()

@@ -198,8 +198,12 @@ class LedgerMachine:
 
     # --- groups
 
-    def open(self, now: int, to: Token, name: str, start: int) -> Outcome:
-        """Make a group known, from an offset on; nothing if it is."""
+    def open(self, now: int, to: Token, name: str, start: int, state_epoch: int = 0) -> Outcome:
+        """Make a group known, from an offset on; nothing if it is.
+
+        Args:
+            state_epoch: see `entries.Opened`.
+        """
         if name in self._groups:
             return Outcome(replies=(Reply(to, None),))
         if len(self._groups) >= MOST_GROUPS:
@@ -209,13 +213,38 @@ class LedgerMachine:
                 help="delete one that is not needed any more",
             )
             return refused(to, error)
-        value = entries.Opened(name, start, start)
+        value = entries.Opened(name, start, start, False, state_epoch)
         made = self._make(self._next_number, value)
         return Outcome((entry(made.number, value),), (Reply(to, None),))
 
     def restart(self, now: int, to: Token, name: str, start: int) -> Outcome:
         """Have a group begin anew."""
         return self._about(to, name, lambda group: [entries.Moved(start, is_anew=True)])
+
+    def alter(self, now: int, to: Token, name: str, start: int, state_epoch: int) -> Outcome:
+        """Have a share group begin anew, or for the first time, as its coordinator has decided in an epoch.
+
+        That it has begun by the same word already is well, and what has been done since stays. A word that came late,
+        as a coordinator that is none any more may send one, is refused.
+        """
+        group = self._groups.get(name)
+        if group is None:
+            return self.open(now, to, name, start, state_epoch)
+        if group.state_epoch == state_epoch:
+            return Outcome(replies=(Reply(to, None),))
+        if group.state_epoch > state_epoch:
+            return refused(to, _overtaken(group, state_epoch))
+        return self._about(to, name, lambda group: [entries.Moved(start, True, state_epoch)])
+
+    def forget(self, now: int, to: Token, name: str, state_epoch: int) -> Outcome:
+        """Have a share group be unknown, as its coordinator has decided. Replies whether it was known."""
+        group = self._groups.get(name)
+        if group is None:
+            return Outcome(replies=(Reply(to, False),))
+        if group.state_epoch > state_epoch:
+            return refused(to, _overtaken(group, state_epoch))
+        self._delete(group)
+        return Outcome((entry(group.number, entries.Deleted()),), (Reply(to, True),))
 
     def delete(self, now: int, to: Token, name: str) -> Outcome:
         group = self._groups.get(name)
@@ -652,6 +681,7 @@ class LedgerMachine:
 
     def _make(self, number: int, value: entries.Opened) -> Group:
         group = Group(number, value.name, value.start, self._deadlines, self._due)
+        group.state_epoch = value.state_epoch
         self._groups[value.name] = self._by_number[number] = group
         self._next_number = max(self._next_number, number + 1)
         return group
@@ -689,6 +719,13 @@ def _is_by(lease: Lease, by: By) -> bool:
 
 def _unknown(name: str) -> PenstockError:
     return PenstockError(Code.UNKNOWN_QUEUE, f"group {name!r} does not read this topic as a queue")
+
+
+def _overtaken(group: Group, state_epoch: int) -> PenstockError:
+    return PenstockError(
+        Code.COORDINATOR_FENCED,
+        f"group {group.name!r} began anew in epoch {group.state_epoch} here; this comes late, from epoch {state_epoch}",
+    )
 
 
 def _stale(group: Group, offset: int) -> PenstockError:

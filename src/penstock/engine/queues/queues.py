@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.engine.coordination.attached_shards import AttachedShards
 from penstock.engine.coordination.coordinators import Coordinators
-from penstock.engine.coordination.outcome import Outcome, Reply
+from penstock.engine.coordination.outcome import Outcome, Reply, Token
 from penstock.engine.coordination.registry import Attachment
 from penstock.engine.coordination.shard import Shard
 from penstock.engine.groups.group_config import GroupConfig
@@ -51,6 +51,8 @@ _CHANCE_BITS: Final = 30
 
 Attach = Callable[[Topic, Attachment], Awaitable[None]]
 Wake = Callable[[], None]
+Sight = tuple[int, int]
+"""That nothing was forgotten in a partition since, and nobody else has led it."""
 
 
 class Queues:
@@ -79,6 +81,8 @@ class Queues:
         self.tally = tally
         self.burials: Burials | None = None
         """Given by whoever makes both."""
+        self._forgotten = 0
+        """How often a share group was forgotten here, or was asked to be."""
         self._waiting: dict[tuple[Partition, str], dict[Wake, None]] = {}
         """Who waits, by the ledger and the group."""
         self.shards: AttachedShards[LedgerMachine] = coordinators.register_attached(
@@ -96,6 +100,46 @@ class Queues:
         shard = await self._shard(partition)
         begin = partition.log_start if start is None else start
         await shard.ask(lambda machine, now, to: machine.open(now, to, group, begin))
+
+    def sight(self, partition: Partition) -> Sight:
+        """Taken before a share group's coordinator is asked where it begins."""
+        return self._forgotten, partition.leader_epoch
+
+    async def open_shared(self, partition: Partition, group: str, start: int, state_epoch: int, before: Sight) -> None:
+        """Have a share group begin to read a partition; nothing if it does.
+
+        Args:
+            start, state_epoch: what its coordinator has said since `before`.
+
+        Raises:
+            PenstockError: COORDINATOR_LOADING if that may be void: the group was to be forgotten meanwhile.
+        """
+        shard = await self._shard(partition)
+
+        def step(machine: LedgerMachine, now: int, to: Token) -> Outcome:
+            if self.sight(partition) != before:
+                raise PenstockError(
+                    Code.COORDINATOR_LOADING, f"a group was forgotten in {partition.name} meanwhile; ask again"
+                )
+            return machine.open(now, to, group, start, state_epoch)
+
+        await shard.ask(step)
+
+    async def alter_shared(self, partition: Partition, group: str, start: int, state_epoch: int) -> None:
+        """Have a share group begin anew, as its coordinator has decided; see `LedgerMachine.alter`."""
+        shard = await self._shard(partition)
+        self._forgotten += 1
+        await shard.ask(lambda machine, now, to: machine.alter(now, to, group, start, state_epoch))
+
+    async def forget_shared(self, partition: Partition, group: str, state_epoch: int) -> bool:
+        """Forget a share group; whether it was known. See `LedgerMachine.forget`."""
+        partition.leading()
+        self._forgotten += 1
+        if not self.has_ledger(partition):
+            return False
+        shard = await self._shard(partition)
+        was_known: bool = await shard.ask(lambda machine, now, to: machine.forget(now, to, group, state_epoch))
+        return was_known
 
     async def restart(self, partition: Partition, group: str, start: int) -> None:
         """Have a group begin anew at an offset."""
@@ -213,7 +257,7 @@ class Queues:
         made = topic.queues if topic is not None else ()
         start, end = partition.log_start, partition.stable_offset
         machine = None
-        if self._has_ledger(partition):
+        if self.has_ledger(partition):
             machine = self.shards.of(partition).loaded
             if machine is None:
                 return []
@@ -241,7 +285,7 @@ class Queues:
 
     async def _shard(self, partition: Partition) -> Shard[LedgerMachine]:
         partition.leading()
-        if not self._has_ledger(partition):
+        if not self.has_ledger(partition):
             topic = self._topics.get(partition.topic)
             if topic is None:
                 raise PenstockError(Code.UNKNOWN_TOPIC, f"topic {partition.topic!r} is unknown")
@@ -249,7 +293,8 @@ class Queues:
         return self.shards.of(partition)
 
     @staticmethod
-    def _has_ledger(partition: Partition) -> bool:
+    def has_ledger(partition: Partition) -> bool:
+        """Whether anybody reads the partition as a queue."""
         return any(each.topic.endswith(f"~{KIND}") for each in partition.attached)
 
     async def _opened(self, partition: Partition, group: str) -> Shard[LedgerMachine]:

@@ -57,6 +57,10 @@ class Rulebook:
             rules = self._shared[config] = _rules_of_share_group(config)
         return rules
 
+    def copies_dead_letters(self, topic: str, group: str) -> bool:
+        """Whether dead letters have all of their messages: a setting of Kafka's, of share groups alone."""
+        return self.is_known(topic, group) or self._config_of(group).copies_dead_letters
+
     def known(self, topic: str) -> Collection[str]:
         """The groups that were made queues of it."""
         return self._of(topic).rules.keys()

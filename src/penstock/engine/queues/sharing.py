@@ -35,6 +35,12 @@ class NobodyElse:
         raise PenstockError(Code.NOT_AVAILABLE, f"broker {broker_id} is not known here")
 
 
+def within(partition: Partition, offset: int) -> int:
+    """The nearest offset from which on there are records, or will be."""
+    end = partition.high_watermark if partition.is_settled else offset
+    return max(min(offset, end), partition.log_start)
+
+
 class Sharing:
     """Of one broker.
 
@@ -57,8 +63,9 @@ class Sharing:
         """Have a group begin to read a partition; nothing if it does.
 
         Raises:
-            PenstockError: UNKNOWN_QUEUE if the group was never given it.
+            PenstockError: UNKNOWN_QUEUE if the group was never given it; COORDINATOR_LOADING while it is deleted.
         """
+        before = self._queues.sight(partition)
         given = await self._start_of(partition, group)
         if given is None:
             raise PenstockError(
@@ -69,7 +76,7 @@ class Sharing:
         start = given.offset
         if start is None:
             start = await self._find(partition, self._configs.of(group).offset_reset)
-        await self._queues.open(partition, group, max(start, partition.log_start))
+        await self._queues.open_shared(partition, group, within(partition, start), given.state_epoch, before)
 
     async def _start_of(self, partition: Partition, group: str) -> ShareStart | None:
         """What the coordinator of the group says, whichever broker that is."""

@@ -55,6 +55,7 @@ class Peers:
         self._known: dict[int, _Known] = {}
         self._publishing: dict[int, _Known] = {}
         self._reading: dict[int, _Known] = {}
+        self._ordering: dict[int, _Known] = {}
         self._words: dict[Peer, _Word] = {}
         """Of each that is open: why its broker or this one does not take the other for one of its cluster."""
 
@@ -69,6 +70,10 @@ class Peers:
     def to_read(self, broker_id: int) -> Peer | None:
         """The same for records: they may be many, and nothing else has to wait behind them."""
         return self._kept(self._reading, broker_id)
+
+    def to_order(self, broker_id: int) -> Peer | None:
+        """The same for what many partitions have to do, one by one."""
+        return self._kept(self._ordering, broker_id)
 
     def _kept(self, kept: dict[int, _Known], broker_id: int) -> Peer | None:
         broker = self._find(broker_id)
@@ -150,8 +155,9 @@ class Peers:
         return False
 
     def close(self) -> None:
-        for known in (*self._known.values(), *self._publishing.values(), *self._reading.values()):
-            known.peer.close()
+        for kept in (self._known, self._publishing, self._reading, self._ordering):
+            for known in kept.values():
+                known.peer.close()
 
 
 class _Silent:

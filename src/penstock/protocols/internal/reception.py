@@ -14,7 +14,7 @@ from penstock.engine.engine import Engine
 from penstock.net.connection import Connection
 from penstock.observe.logs import get_logger
 from penstock.ports.clock import Clock
-from penstock.protocols.internal import copy_segment, forwarding, reading, share_start
+from penstock.protocols.internal import copy_segment, forwarding, reading, share_orders, share_start
 from penstock.protocols.internal.broker_certificate import BROKER_URI, names_broker
 from penstock.protocols.internal.forwarding import Batches
 from penstock.protocols.internal.identity import Identity, broker_name
@@ -75,6 +75,7 @@ class Reception:
             OwnApi(forwarding.API, batches.begin),
             OwnApi(reading.API, questions.begin),
             OwnApi(share_start.API, partial(share_start.begin, self._engine)),
+            OwnApi(share_orders.API, partial(share_orders.begin, self._engine)),
         )
         return {each.api.key: each for each in own}, gone
 

@@ -150,8 +150,9 @@ def test_what_is_out_of_bounds_by_now_counts_as_the_nearest_within() -> None:
     [
         ({}, "", True),
         ({"copy.record.enable": "false"}, "", False),
-        ({"topic.name": ""}, None, False),
-        ({"topic.name": "dlq.x"}, "dlq.x", False),
+        ({"topic.name": ""}, None, True),
+        ({"topic.name": "dlq.x"}, "dlq.x", True),
+        ({"topic.name": "dlq.x", "copy.record.enable": "false"}, "dlq.x", False),
         ({"topic.name": "dlq.x", "copy.record.enable": "true"}, "dlq.x", True),
     ],
 )

@@ -121,6 +121,46 @@ def test_a_log_that_does_not_say_when_partitions_began_leaves_their_start_open(t
     assert group.begun_topics() == value.initialized_topics
 
 
+def test_what_begins_anew_is_remembered_by_its_last_beginning(topics: FakeTopics) -> None:
+    topics.put("orders", 4)
+    group, info = make_group(), topics.get("orders")
+    assert info is not None
+    group.heartbeat(0, joining(), topics)
+    with pytest.raises(PenstockError) as refused_:
+        group.restart({info: {0: 5}})
+    assert refused_.value.code is Code.NON_EMPTY_GROUP
+    group.heartbeat(0, ShareHeartbeat("g", "a", LEAVING), topics)
+    written: list[Entry] = [*group.dump()]
+    for starts in ({0: 5, 1: 5, 2: 7}, {1: 9}, {0: 6, 2: -1}):
+        epoch, entries = group.restart({info: starts})
+        written += entries
+    restored = make_group()
+    for entry in written:
+        restored.replay(entry, 0)
+    for each in (group, restored):
+        starts_ = [each.start_of(info.topic_id, partition) for partition in range(5)]
+        assert starts_ == [
+            ShareStart(epoch, 6), ShareStart(epoch - 1, 9), ShareStart(epoch, None), ShareStart(1, None), None
+        ]  # fmt: skip
+    (begun,) = group.begun_topics()
+    assert sorted(number for each in begun.beginnings for number in each.partitions) == [0, 1, 2, 3], "each once"
+    epoch, _ = group.forget([info.topic_id])
+    assert group.begun_topics() == () and group.start_of(info.topic_id, 0) is None
+    assert group.heartbeat(0, joining(), topics)[0].member_epoch == epoch + 1
+    start = group.start_of(info.topic_id, 0)
+    assert start is not None and start.state_epoch > epoch, "an order to forget it that comes late is refused"
+
+
+def test_what_begins_anew_has_limits(topics: FakeTopics) -> None:
+    info = topics.put("many", 1_000)
+    group = make_group(ShareLimits(max_group_bytes=15_000))
+    for room_bytes in (1 << 30, 1_000):
+        with pytest.raises(PenstockError) as caught:
+            group.restart({info: dict.fromkeys(range(1_000), 0)}, room_bytes)
+        assert caught.value.code is Code.GROUP_FULL and list(group.dump()) == []
+    group.restart({info: dict.fromkeys(range(100), 0)}, 2_000)
+
+
 class Restarts(RuleBasedStateMachine):
     """Members and topics come, change and go; the records tell all of it, and what members were last told is right."""
 

@@ -38,6 +38,11 @@ EXAMPLES: list[tuple[Entry, str]] = [
         "010600000002010100000000026e6f00000001000000000000000500000004",
     ),
     (entry(2, entries.Moved(100, is_anew=True)), "010700000002000000000000006401"),
+    (
+        entry(2, entries.Opened("g", 7, 7, state_epoch=3)),
+        "0101000000020000000000000007000000000000000700000000016700000003",
+    ),
+    (entry(2, entries.Moved(100, is_anew=True, state_epoch=4)), "01070000000200000000000000640100000004"),
     (entry(2, entries.Deleted()), "010800000002"),
     (
         entry(0, entries.Led(4, 1000, 50, ends_bound=True)),
@@ -50,7 +55,7 @@ EXAMPLES: list[tuple[Entry, str]] = [
     ),
 ]
 CHUNK_SAVED = entry(3, entries.ChunkSaved(2048, bytes(range(5)) + bytes(CHUNK - 5), bytes(CHUNK), b"\1" * CHUNK))
-NAMES = [type(example.value).__name__ for example, _ in EXAMPLES]
+NAMES = [f"{type(example.value).__name__} {number}" for number, (example, _) in enumerate(EXAMPLES)]
 
 
 @pytest.mark.parametrize(("example", "written"), EXAMPLES, ids=NAMES)

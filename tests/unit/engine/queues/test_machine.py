@@ -1,11 +1,14 @@
 """The ledger's machine, where a model found it wrong."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
+from penstock.engine.coordination.schemas import Entry
 from penstock.engine.queues.entries import Burying, ChunkSaved, LedgerCodec
 from penstock.engine.queues.machine import Change, LedgerMachine, Receipt, Verdict, VerdictKind, Want
 from penstock.engine.queues.settings import QUEUE_RULES
 from penstock.engine.queues.window import Run
+from penstock.errors import Code, PenstockError
 
 
 def machine() -> LedgerMachine:
@@ -103,3 +106,37 @@ def test_a_batch_that_was_refused_is_followed_by_another_producers() -> None:
     ledger.forget_burial(0, "to", "q")
     assert ledger.last_burial("q") is None
     assert [each.runs for each in ledger.dying(10)] == [[Run(1, 1)]]
+
+
+def replayed(written: Sequence[Entry]) -> LedgerMachine:
+    made, codec = LedgerMachine(lambda group: QUEUE_RULES, tuple, lambda: 1, lambda: 0.0), LedgerCodec()
+    for each in written:
+        read = codec.decode(*codec.encode(each))
+        assert read is not None
+        made.replay(read, 0, None, 0)
+    return made
+
+
+def test_a_share_group_goes_by_the_last_word_of_its_coordinator_also_after_a_restart() -> None:
+    ledger = machine()
+    written = [*ledger.open(0, "to", "g", 5, 2).records, *ledger.alter(0, "to", "g", 3, 4).records]
+    for each in (ledger, replayed(written), replayed([entry for entry, _ in ledger.dump()])):
+        for late in (each.alter(0, "to", "g", 9, 3), each.forget(0, "to", "g", 3)):
+            (reply,) = late.replies
+            assert isinstance(reply.answer, PenstockError) and reply.answer.code is Code.COORDINATOR_FENCED
+            assert not late.records
+        assert not each.alter(0, "to", "g", 9, 4).records, "it is done"
+        assert each.figures("g", 10).start == 3
+        assert [reply.answer for reply in each.forget(0, "to", "g", 4).replies] == [True]
+        assert [reply.answer for reply in each.forget(0, "to", "g", 9).replies] == [False]
+        assert each.get("g") is None
+
+
+def test_leases_are_over_when_a_group_begins_anew() -> None:
+    ledger = machine()
+    leased, _ = ledger.lease(0, Want("q", "c", 5), 10)
+    ledger.alter(0, "to", "q", 2, 1)
+    (reply,) = ledger.settle(0, "to", "q", Receipt(leased.lease_id), [Change(2, 4, Verdict(VerdictKind.ACK))]).replies
+    assert isinstance(reply.answer, PenstockError) and reply.answer.code is Code.STALE_RECEIPT
+    again, _ = ledger.lease(0, Want("q", "c", 5), 10)
+    assert [(each.first, each.last, each.deliveries) for each in again.ranges] == [(2, 6, 1)]

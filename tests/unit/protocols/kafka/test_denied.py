@@ -36,6 +36,8 @@ ADDED = {
     "v3_and_below_producer_epoch": 0,
     "v3_and_below_topics": [{"name": "t", "partitions": [0]}],
 }
+SPOTS = [{"topic_name": "t", "partitions": [0]}]
+STARTS = [{"topic_name": "t", "partitions": [{"partition_index": 0, "start_offset": 0}]}]
 MOVED = [{"partition_index": 0, "replicas": [1]}]
 RULE = {
     "resource_type": 2,
@@ -146,6 +148,12 @@ CASES: dict[str, list[Case]] = {
         case(1, {"group_id": "g", "member_id": "m", "member_epoch": 0, "subscribed_topic_names": ("t",)}, G)
     ],
     "share_group_describe": [case(1, {"group_ids": ["g"], "include_authorized_operations": True}, G)],
+    "describe_share_group_offsets": [
+        case(1, {"groups": [{"group_id": "g", "topics": SPOTS}]}, G),
+        case(1, {"groups": [{"group_id": "g", "topics": None}]}, G),
+    ],
+    "alter_share_group_offsets": [case(0, {"group_id": "g", "topics": STARTS}, G)],
+    "delete_share_group_offsets": [case(0, {"group_id": "g", "topics": [{"topic_name": "t"}]}, G)],
     "share_fetch": [case(1, {**MEMBER, "share_session_epoch": 0}, G)],
     "share_acknowledge": [case(1, {**MEMBER, "share_session_epoch": 1}, G)],
     "offset_commit": [

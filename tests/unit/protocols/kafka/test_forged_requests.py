@@ -13,8 +13,9 @@ from penstock.cluster.replication.source import SegmentWanted
 from penstock.engine.access import BROKERS, Kind, Operation
 from penstock.engine.forwarding import Forwarded
 from penstock.engine.publishing import ALL
+from penstock.engine.queues.share_ledgers import Deed, Order, Place
 from penstock.net.connection import Connection, Connections
-from penstock.protocols.internal import forwarding_codec, reading_codec, segment_codec
+from penstock.protocols.internal import forwarding_codec, reading_codec, segment_codec, share_orders, share_start
 from penstock.protocols.internal.identity import Identity
 from penstock.protocols.internal.peer import Peer, PeerGone
 from penstock.protocols.internal.reception import Reception
@@ -67,6 +68,8 @@ def forged(topic_id: UUID) -> dict[int, bytes]:
         forwarding_codec.KEY: forwarding_codec.encode(forwarded),
         reading_codec.KEY: reading_codec.QUESTION,
         segment_codec.KEY: segment_codec.encode(wanted, 2, 1),
+        share_start.KEY: share_start.encode(share_start.Wanted("g", topic_id, 0)),
+        share_orders.KEY: share_orders.encode(Order(Deed.FORGET, "g", 1, "", [Place(topic_id, 0)])),
     }
 
 

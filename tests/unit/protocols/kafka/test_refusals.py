@@ -99,6 +99,17 @@ REFUSED: dict[str, tuple[str, int, dict[str, Any]]] = {
         {**SHARE, "max_records": 1, "max_bytes": 1, "topics": [{"topic_id": UUID(int=7), "partitions": [{}]}]},
     ),
     "share_acknowledge": ("share_acknowledge", 1, {**SHARE, "share_session_epoch": 1}),
+    "describe_share_group_offsets": ("describe_share_group_offsets", 1, {"groups": [{"group_id": "", "topics": None}]}),
+    "alter_share_group_offsets": (
+        "alter_share_group_offsets",
+        0,
+        {"group_id": "g", "topics": [{"topic_name": "t", "partitions": [{"partition_index": 9, "start_offset": 0}]}]},
+    ),
+    "delete_share_group_offsets": (
+        "delete_share_group_offsets",
+        0,
+        {"group_id": "unknown", "topics": [{"topic_name": "t"}]},
+    ),
     "offset_commit": (
         "offset_commit",
         8,

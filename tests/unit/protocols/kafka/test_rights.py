@@ -162,6 +162,9 @@ TABLE: Final[Mapping[str, list[Told]]] = {
     "consumer_group_describe": [group(O.DESCRIBE)],
     "share_group_heartbeat": [both(group(O.READ), topic(O.DESCRIBE))],
     "share_group_describe": [group(O.DESCRIBE)],
+    "describe_share_group_offsets": [both(group(O.DESCRIBE), topic(O.DESCRIBE)), group(O.DESCRIBE)],
+    "alter_share_group_offsets": [group(O.READ)],  # the group is none of this kind, which is told before the topics are
+    "delete_share_group_offsets": [group(O.DELETE)],
     **{api: [group(O.READ)] for api in ("share_fetch", "share_acknowledge")},
     "offset_commit": [both(group(O.READ), topic(O.READ))],
     "offset_fetch": [both(group(O.DESCRIBE), topic(O.DESCRIBE)), group(O.DESCRIBE)],
