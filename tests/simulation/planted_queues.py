@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.engine.forwarding import Forwarding
+from penstock.engine.needs import PartitionNeeds
 from penstock.engine.partition import Partition
 from penstock.engine.queues import entries, machine
 from penstock.engine.queues.burials import Burials
@@ -12,6 +13,7 @@ from penstock.engine.queues.leases import Leases
 from penstock.engine.queues.machine import By, Change, LedgerMachine
 from penstock.engine.queues.queues import Queues
 from penstock.engine.queues.window import Window
+from penstock.storage.log.needs import Needed
 from tests.simulation.planted import Planted, _instead
 
 _replay, _add = Group.replay, Leases.add
@@ -44,6 +46,10 @@ async def _publish_without_number(self: Forwarding, partition: Partition, batch:
 
 async def _publish_nothing(self: Forwarding, *_: Any) -> None:
     return None
+
+
+async def _ask_now(self: PartitionNeeds, first: int, last: int) -> Needed:
+    return self.ask_now(first, last)
 
 
 async def _bury_anew(self: Burials, shard: Any, messages: Any) -> None:
@@ -80,6 +86,9 @@ PLANTED_QUEUES: dict[str, Planted] = {
     ),
     "queues_need_nothing": Planted(
         "retention removes what a queue has not settled", _instead(LedgerMachine, "floor", lambda self: None)
+    ),
+    "thinned_by_what_is_not_safe": Planted(
+        "thinning goes by what a queue has settled before that is safe", _instead(PartitionNeeds, "ask", _ask_now)
     ),
     "saved_without_what_is_delayed": Planted(
         "the saved state of a ledger does not say what is delayed", _instead(Group, "_saved_due", lambda self: iter(()))
