@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.engine.forwarding import Forwarding
-from penstock.engine.needs import PartitionNeeds
 from penstock.engine.partition import Partition
 from penstock.engine.queues import entries, machine
 from penstock.engine.queues.burials import Burials
@@ -48,10 +47,6 @@ async def _publish_nothing(self: Forwarding, *_: Any) -> None:
     return None
 
 
-async def _ask_now(self: PartitionNeeds, first: int, last: int) -> Needed:
-    return self.ask_now(first, last)
-
-
 async def _bury_anew(self: Burials, shard: Any, messages: Any) -> None:
     if messages.begun is not None:
         await shard.ask(lambda machine, now, to: machine.forget_burial(now, to, messages.group))
@@ -87,8 +82,9 @@ PLANTED_QUEUES: dict[str, Planted] = {
     "queues_need_nothing": Planted(
         "retention removes what a queue has not settled", _instead(LedgerMachine, "floor", lambda self: None)
     ),
-    "thinned_by_what_is_not_safe": Planted(
-        "thinning goes by what a queue has settled before that is safe", _instead(PartitionNeeds, "ask", _ask_now)
+    "thinned_to_nothing": Planted(
+        "thinning leaves nothing of what a queue has not settled",
+        _instead(LedgerMachine, "needed", lambda self, first, last: Needed((), last)),
     ),
     "saved_without_what_is_delayed": Planted(
         "the saved state of a ledger does not say what is delayed", _instead(Group, "_saved_due", lambda self: iter(()))

@@ -326,6 +326,43 @@ async def test_transactions_in_what_was_thinned() -> None:
 
 
 @virtual
+async def test_a_marker_behind_a_segment_that_stays_whole_is_kept() -> None:
+    bench = await open_log(FaultyDisk(max_delay_s=0.0), OPTIONS)
+    put(bench, None, b"aborted", producer_id=8, base_sequence=0, producer_epoch=0, transactional=True)
+    put(bench, None, b"plain")
+    await seal(bench)
+    mark(bench, 8, Marker.ABORT)
+    for _ in range(20):
+        put(bench, None, b"plain")
+    await seal(bench)
+    bench.log.settle_transactions(bench.log.visible_end)
+    bench.clock.jump_ms(2 * HOUR_MS)
+    await bench.write(b"young")
+    wanted = need(bench, Wanted({0, 1, 5}))
+    for _ in range(4):
+        bench.clock.jump_ms(2 * 86_400_000)
+        await thin(bench, wanted)
+    assert [batch.header.base_offset for batch in await bench.read_all()] == [0, 1, 2, 5, 23]
+    assert await read_committed(bench) == [1, 5, 23]
+
+
+@virtual
+async def test_nothing_above_an_open_transaction_is_thinned() -> None:
+    bench = await open_log(FaultyDisk(max_delay_s=0.0), OPTIONS)
+    for number in range(3):
+        if number == 1:
+            put(bench, None, b"open", producer_id=8, base_sequence=0, producer_epoch=0, transactional=True)
+        for _ in range(20):
+            put(bench, None, b"plain")
+        await seal(bench)
+    bench.clock.jump_ms(2 * HOUR_MS)
+    await bench.write(b"young")
+    wanted = need(bench, Wanted({3}))
+    await thin(bench, wanted)
+    assert [batch.header.base_offset for batch in await bench.read_all()] == [3, *range(20, 62)]
+
+
+@virtual
 async def test_a_thinned_log_is_no_damaged_one_whatever_is_lost_of_its_small_files() -> None:
     bench = await written()
     wanted = need(bench, Wanted({3, 41, 42}))
