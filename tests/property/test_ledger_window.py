@@ -207,6 +207,9 @@ class World:
         assert leased == [
             (offset, self.offsets[offset].slot) for offset in offsets if self.offsets[offset].state == LEASED
         ]
+        assert _offsets(list(self.window.unsettled_in(first, last))) == [
+            offset for offset in range(first, last + 1) if self.window.state_of(offset) != SETTLED
+        ]
         assert self.window.unsettled_below(last) == max(0, last - self.next) + sum(
             each.state != SETTLED for offset, each in self.offsets.items() if offset < last
         )

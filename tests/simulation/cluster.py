@@ -69,6 +69,7 @@ class SimulatedBroker:
         self.clock = clock
         self.failures: list[BaseException] = []
         self.stats = Stats()
+        cluster.stats.append(self.stats)
         self.ready = False
         self.stopping = False
         randomness = Random(cluster.random.getrandbits(64))
@@ -90,6 +91,7 @@ class SimulatedBroker:
                 upkeep_ms=2000,
                 scrub_s=5.0,
                 ledger_entries=30,
+                thin_every_ms=2000,
             ),
         )
         self.counters = Counters(self.engine)
@@ -168,6 +170,7 @@ class SimulatedCluster:
         crashes: what made brokers stop by themselves.
         secrets: what brokers prove themselves by in the store; none for those that go by certificates.
         make_broker: of which release the next start of a broker is.
+        stats: of every life of every broker.
     """
 
     def __init__(
@@ -194,6 +197,7 @@ class SimulatedCluster:
         self.secrets: dict[int, ClusterSecret] = {}
         self.make_broker: type[SimulatedBroker] = SimulatedBroker
         self.lives: dict[int, SimulatedBroker] = {}
+        self.stats: list[Stats] = []
         self.processes: dict[int, Process] = {}
         self.tasks: dict[int, asyncio.Task[Any]] = {}
         self.crashes: list[tuple[int, BaseException]] = []

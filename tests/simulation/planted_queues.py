@@ -12,6 +12,7 @@ from penstock.engine.queues.leases import Leases
 from penstock.engine.queues.machine import By, Change, LedgerMachine
 from penstock.engine.queues.queues import Queues
 from penstock.engine.queues.window import Window
+from penstock.storage.log.needs import Needed
 from tests.simulation.planted import Planted, _instead
 
 _replay, _add = Group.replay, Leases.add
@@ -80,6 +81,10 @@ PLANTED_QUEUES: dict[str, Planted] = {
     ),
     "queues_need_nothing": Planted(
         "retention removes what a queue has not settled", _instead(LedgerMachine, "floor", lambda self: None)
+    ),
+    "thinned_to_nothing": Planted(
+        "thinning leaves nothing of what a queue has not settled",
+        _instead(LedgerMachine, "needed", lambda self, first, last: Needed((), last)),
     ),
     "saved_without_what_is_delayed": Planted(
         "the saved state of a ledger does not say what is delayed", _instead(Group, "_saved_due", lambda self: iter(()))

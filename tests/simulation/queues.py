@@ -372,4 +372,5 @@ class QueueWorkload:
         return {
             "messages acknowledged": sum(job.acked_at is not None for job in jobs),
             "dead letters": sum(sum(history.letters.values()) for history in self._histories),
+            "thinned": sum(stats.thinnings for stats in self._world.cluster.stats),
         }

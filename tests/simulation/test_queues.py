@@ -31,6 +31,7 @@ def test_nothing_is_lost_or_there_twice(first: int) -> None:
     done: Counter[str] = sum((report.counters for report in reports), Counter())
     assert done["messages acknowledged"] > 40 * len(reports), done
     assert done["dead letters"] > 4 * len(reports), done
+    assert done["thinned"] > len(reports), done
 
 
 def test_seeds_that_failed_once() -> None:

@@ -32,7 +32,7 @@ elsewhere.py     what other brokers lead, read from here, and what is led here, 
 tails.py         the newest records of a partition for many; feed.py  from a place to there, for one
 segment_copies.py  whole segments for followers that are far behind
 caretaker.py     calls each log's upkeep when it is due
-cleaner.py       has logs compacted that are worth it
+cleaner.py       has logs compacted and thinned that are worth it; needs.py  what is needed of a partition's log
 scrubber.py      reads sealed segments again, so that damage is found early
 steady_clock.py  wall time that never jumps
 coordination/    state machines on partitions of internal topics

@@ -24,6 +24,7 @@ from penstock.engine.gathering import Gatherer
 from penstock.engine.groups.group_configs import GroupConfigs
 from penstock.engine.groups.groups import Groups
 from penstock.engine.local_catalogue import LocalCatalogue
+from penstock.engine.needs import logs_with_needs
 from penstock.engine.offset_lookup import Found, find_by_time, find_largest_time
 from penstock.engine.opener import Opener
 from penstock.engine.partition import Partition
@@ -53,8 +54,8 @@ from penstock.storage.checked_file import save_all
 from penstock.storage.compaction.process import Compactor, InlineCompaction
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.log.commit import Committer
-from penstock.storage.log.compacting import Compaction
 from penstock.storage.log.log import Shelf
+from penstock.storage.log.rewriting import Rewriting
 from penstock.storage.log.segment import FilePool
 from penstock.storage.log.upkeep import Upkeep
 from penstock.tasks import Tasks
@@ -69,7 +70,7 @@ class Engine:
 
     Args:
         fail: called once when the broker must stop rather than guess.
-        compactor: who compacts logs; on the disk's own threads if not given.
+        compactor: who compacts and thins logs; on the disk's own threads if not given.
     """
 
     def __init__(
@@ -172,12 +173,12 @@ class Engine:
         self.catalogue: Catalogue = self._local
         """Replaced by that of a cluster, before the start."""
         caretaker = self.replicas.caretaker
-        compaction = Compaction(shelf, compactor or InlineCompaction(disk), settings.compaction_bytes_per_second)
         self._cleaner = Cleaner(
-            compaction,
+            Rewriting(shelf, compactor or InlineCompaction(disk), settings.compaction_bytes_per_second),
             caretaker.steady_now_ms,
-            self.replicas.open_logs,
+            lambda: logs_with_needs(self.topics.all_partitions()),
             settings.upkeep_ms,
+            settings.thin_every_ms,
             self.coordinators.compacted,
         )
 

@@ -18,6 +18,7 @@ from penstock.storage.log.log import Floor, Log
 
 if TYPE_CHECKING:
     from penstock.engine.elsewhere import Elsewhere
+    from penstock.engine.needs import TellsNeeds
     from penstock.engine.partition import Partition
 
 
@@ -47,6 +48,7 @@ class Replica:
         "led",
         "log",
         "may_decide_alone",
+        "needs",
         "offline",
         "on_followers_moved",
         "room",
@@ -105,6 +107,8 @@ class Replica:
         """Whose roles this one takes, if it is attached to another."""
         self.floor: Floor = _everything
         """Of one that is attached: the lowest offset of the data it still needs, None for nothing; see `Log.floors`."""
+        self.needs: TellsNeeds | None = None
+        """Of one that is attached: who can tell which offsets it needs above its floor; without it all are."""
         self._clock = clock
         self._node_id = node_id
         self._events = events

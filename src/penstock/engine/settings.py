@@ -28,7 +28,8 @@ class EngineSettings:
     defaults: the broker's own defaults for topic settings.
     default_partitions: of a topic whose creator does not say.
     internal_partitions: of each internal topic, when it is created.
-    compaction_bytes_per_second: what compaction may read and write; 0 is no limit.
+    compaction_bytes_per_second: what compaction and thinning may read and write; 0 is no limit.
+    thin_every_ms: how often a log is looked at of which nothing was worth thinning.
     ends_behind_s: how old the kept ends of logs may be, by which an old copy of a log is known.
     scrub_s: how often sealed segments are read again to look for rot, at so many bytes a second.
     segment_files: kept open because they were read.
@@ -43,6 +44,7 @@ class EngineSettings:
     transactions: TransactionLimits = field(default_factory=TransactionLimits)
     upkeep_ms: int = 5000
     compaction_bytes_per_second: int = 0
+    thin_every_ms: int = 60_000
     ends_behind_s: float = 10.0
     scrub_s: float = 24 * 3600.0
     scrub_bytes_per_second: int = 16 << 20

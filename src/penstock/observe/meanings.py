@@ -50,13 +50,26 @@ COUNTERS: tuple[Meaning, ...] = (
     ),
     Meaning("segments_deleted", "storage_segments_deleted", "Segments removed by retention or topic deletion."),
     Meaning("compactions", "storage_compactions", "Passes of compaction that were completed."),
-    Meaning("compaction_read_bytes", "storage_compaction_read_bytes", "Log bytes read by compaction."),
-    Meaning("compaction_dropped_bytes", "storage_compaction_dropped_bytes", "Log bytes that compaction removed."),
-    Meaning("compaction_dropped_records", "storage_compaction_dropped_records", "Records that compaction removed."),
+    Meaning(
+        "thinnings",
+        "storage_thinnings",
+        "Passes of thinning that were completed: of records past retention, what a queue has not settled was left.",
+    ),
+    Meaning("compaction_read_bytes", "storage_compaction_read_bytes", "Log bytes read by compaction and thinning."),
+    Meaning(
+        "compaction_dropped_bytes",
+        "storage_compaction_dropped_bytes",
+        "Log bytes that compaction and thinning removed.",
+    ),
+    Meaning(
+        "compaction_dropped_records",
+        "storage_compaction_dropped_records",
+        "Records that compaction and thinning removed.",
+    ),
     Meaning(
         "compaction_failures",
         "storage_compaction_failures",
-        "Passes of compaction that failed; the log stayed as it was.",
+        "Passes of compaction or thinning that failed; the log stayed as it was.",
     ),
     Meaning("recovered_bytes", "storage_recovered_bytes", "Log bytes checked again after an unclean stop."),
     Meaning(

@@ -101,6 +101,7 @@ class Stats:
         "segments_rolled",
         "sync_files",
         "sync_latency",
+        "thinnings",
         "truncated_records",
         "unchecked_copies",
     )
@@ -133,6 +134,7 @@ class Stats:
         self.segments_rolled = 0
         self.segments_deleted = 0
         self.compactions = 0
+        self.thinnings = 0
         self.compaction_read_bytes = 0
         self.compaction_dropped_bytes = 0
         self.compaction_dropped_records = 0

@@ -10,6 +10,7 @@ from penstock.records.build import build_batch
 from penstock.storage.compaction.process import InlineCompaction
 from penstock.storage.log.compacting import Compaction
 from penstock.storage.log.options import LogOptions
+from penstock.storage.log.rewriting import Rewriting
 from penstock.testing.faulty_disk import FaultyDisk
 
 
@@ -27,7 +28,7 @@ async def test_the_largest_time_is_not_that_of_an_emptied_batch() -> None:
     await bench.tend()
     bench.append_batch(bytearray(build_batch([(b"c", b"new", [], start + 15)])))
     await bench.commit()
-    compaction = Compaction(bench.upkeep._shelf, InlineCompaction(bench.disk), 0)
+    compaction = Compaction(Rewriting(bench.upkeep._shelf, InlineCompaction(bench.disk), 0))
     job = compaction.next_job(log, bench.clock.now_ms())
     assert job is not None and await compaction.run(log, job, bench.clock.now_ms())
     assert log.segments[0].max_timestamp == start + 100, "the emptied batch's"

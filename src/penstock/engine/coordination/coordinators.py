@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.engine.coordination.attached_shards import AttachedShards
 from penstock.engine.coordination.registry import Attachment, Registration
-from penstock.engine.coordination.shard import Duties, M, Shard, Surroundings
+from penstock.engine.coordination.shard import Duties, M, Need, Shard, Surroundings
 from penstock.engine.coordination.shards import Shards, TopicMaker
 from penstock.engine.partition import Partition
 from penstock.engine.partition_events import PartitionSubscriber
@@ -62,6 +62,7 @@ class Coordinators(PartitionSubscriber):
         machines: Callable[[Partition], Callable[[int], M]],
         floor: Callable[[M], int | None],
         duties: Duties[M] | None = None,
+        need: Need[M] | None = None,
     ) -> AttachedShards[M]:
         """Run a coordinator beside the partitions it is attached to; before the start of the broker.
 
@@ -69,10 +70,11 @@ class Coordinators(PartitionSubscriber):
             machines: as in `register`, of the partition that holds their records; `attached_to` is what they are about.
             floor: the lowest offset of the data that a machine still needs, None for nothing; see `Log.floors`.
             duties: see `Shard`.
+            need: which offsets it needs above that; without it all are.
         """
 
         def make_shard(partition: Partition) -> Shard[M]:
-            return Shard(partition, self._around, machines(partition), attachment.codec, duties, floor)
+            return Shard(partition, self._around, machines(partition), attachment.codec, duties, floor, need)
 
         shards = self._by_kind[attachment.kind] = AttachedShards(attachment.kind, make_shard)
         return shards

@@ -40,6 +40,7 @@ from penstock.records.record import iterate_batch
 from penstock.storage.checked_file import DamagedFile
 from penstock.storage.log.commit import Committer
 from penstock.storage.log.log import Log
+from penstock.storage.log.needs import Needed
 from penstock.storage.log.reading import read_batches
 from penstock.tasks import Tasks
 from penstock.turns import Turns
@@ -82,6 +83,8 @@ class Machine(Protocol):
 M = TypeVar("M", bound=Machine)
 Step = Callable[[M, int, Token], Outcome]
 Duties = Callable[["Shard[M]", M], Callable[[], None] | None]
+Need = Callable[[M, int, int], Needed]
+"""What a machine needs of a range of the data: the first offset and the last."""
 
 
 class InTransaction(NamedTuple):
@@ -105,6 +108,7 @@ class Shard(Generic[M]):
     codec: of its records.
     duties: called after every step; what it returns is called when that step is durable.
     floor: the lowest offset that a machine needs of the partition this one is attached to, None for nothing.
+    need: which offsets it needs above that; without it all are.
     """
 
     def __init__(
@@ -115,13 +119,17 @@ class Shard(Generic[M]):
         codec: Codec,
         duties: Duties[M] | None = None,
         floor: Callable[[M], int | None] | None = None,
+        need: Need[M] | None = None,
     ) -> None:
         self.partition = partition
         self._floor = floor
+        self._need = need
         self._lowest: int | None = 0
         """The least floor since everything that the machine has decided was safe the last time; None for nothing."""
         if floor is not None:
             partition.floor = self._ask_floor
+        if need is not None:
+            partition.needs = self
         self._around = around
         self._make = make
         self._codec = codec
@@ -267,6 +275,22 @@ class Shard(Generic[M]):
         else:
             self._lowest = self._floor(machine)
         return self._lowest
+
+    async def ask_needed(self, first: int, last: int) -> Needed:
+        """What is needed of a range of the data, by all that is safe. Raises PenstockError: that cannot be told now."""
+        need = self._need
+        assert need is not None
+        found: Needed = await self.ask(
+            lambda machine, now, to: Outcome(replies=(Reply(to, need(machine, first, last)),))
+        )
+        return found
+
+    def needed_now(self, first: int, last: int) -> Needed:
+        """The same as things stand, safe or not; all of it, while that is not known."""
+        machine = self._machine
+        if machine is None or self._need is None or self.partition.led is None:
+            return Needed(((first, last),), last)
+        return self._need(machine, first, last)
 
     def _note_floor(self, machine: M) -> None:
         if self._floor is not None:

@@ -9,7 +9,7 @@ group.py     one of them; window.py  its offsets; leases.py  its leases
 entries.py   what the machine keeps in its log, and the bytes of it; saving.py  when all of it is kept once more
 receipts.py  what a consumer gives back for a message
 burials.py   how a message becomes a dead letter: there once, and never in both places
-capacity.py  how much a queue may hold; holdings.py  what it holds back on the disk
+capacity.py  how much a queue may hold; holdings.py  what it holds back on the disk; needed.py  which records it needs
 tally.py     what queues have done since the broker started, for its metrics
 history.py   what became of one message, as the ledger's log has it
 names.py     queue names, and the topics of their dead letters

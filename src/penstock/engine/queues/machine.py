@@ -18,11 +18,13 @@ from penstock.engine.queues import entries
 from penstock.engine.queues.entries import Cause, How, Value, entry
 from penstock.engine.queues.group import Due, Group
 from penstock.engine.queues.leases import Lease
+from penstock.engine.queues.needed import needed_by
 from penstock.engine.queues.settings import OnExpiry, OnFull, QueueRules
 from penstock.engine.queues.tally import PURGED, TRIMMED, Back, Tally
 from penstock.engine.queues.window import DELAYED, DYING, LEASED, MOST_COUNTED, READY, SETTLED, SHAKEN, Counted, Run
 from penstock.errors import Code, PenstockError
 from penstock.observe.stats import Stats
+from penstock.storage.log.needs import Needed
 
 LONGEST_LEASE_MS: Final = 12 * 3_600_000
 LONGEST_DELAY_MS: Final = 7 * 86_400_000
@@ -613,6 +615,17 @@ class LedgerMachine:
         """The lowest offset that a durable group has not settled; all of them, until it is known here."""
         groups = [self._groups.get(name) for name in self._durable()]
         return min([0 if group is None else group.window.start for group in groups], default=None)
+
+    def needed(self, first: int, last: int) -> Needed:
+        """What of a range is not settled by some durable group; all of it, until each is known here.
+
+        Offsets without a record count as well.
+        """
+        groups = [self._groups.get(name) for name in self._durable()]
+        windows = [group.window for group in groups if group is not None]
+        if len(windows) < len(groups):
+            return Needed((Run(first, last),), last)
+        return needed_by(windows, first, last)
 
     # --- looking
 

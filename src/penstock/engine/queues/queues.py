@@ -86,7 +86,7 @@ class Queues:
         self._waiting: dict[tuple[Partition, str], dict[Wake, None]] = {}
         """Who waits, by the ledger and the group."""
         self.shards: AttachedShards[LedgerMachine] = coordinators.register_attached(
-            LEDGERS, self._machines, LedgerMachine.floor, self._after_step
+            LEDGERS, self._machines, LedgerMachine.floor, self._after_step, LedgerMachine.needed
         )
 
     # --- groups

@@ -139,6 +139,24 @@ class Window:
                 yield Run(base + at, base + until - 1)
                 at = chunk.states.find(byte, until, end)
 
+    def unsettled_in(self, first: int, last: int) -> Iterator[Run]:
+        """Where the offsets of a range are not settled, touched or not; a run ends with its chunk."""
+        for chunk, begin, end, base in self._parts(max(first, self.start), min(last, self.next - 1)):
+            if chunk is None:
+                continue
+            states, at = chunk.states, begin
+            while at < end:
+                rest = states[at:end]
+                at += len(rest) - len(rest.lstrip(_SETTLED_BYTE))
+                if at == end:
+                    break
+                until = states.find(_SETTLED_BYTE, at, end)
+                until = end if until < 0 else until
+                yield Run(base + at, base + until - 1)
+                at = until
+        if last >= max(first, self.next):
+            yield Run(max(first, self.next), last)
+
     def leased_in(self, first: int, last: int) -> Iterator[tuple[Run, int]]:
         """Where the touched offsets of a range are leased, and in which slot."""
         for run in self.runs_in(first, last, LEASED):

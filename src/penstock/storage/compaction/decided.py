@@ -30,10 +30,10 @@ class AbortedTransactions:
 
 
 class SeenTransactions:
-    """What was met so far, walking the log from its start."""
+    """What was met so far, walking the log from its start, or from where transactions of some producers are open."""
 
-    def __init__(self) -> None:
-        self._with_data: set[int] = set()
+    def __init__(self, open_before: Iterable[int] = ()) -> None:
+        self._with_data: set[int] = set(open_before)
         """Producers of whom a transactional batch was met since their last marker."""
         self.aborted: set[tuple[int, int]] = set()
         """Producer and offset of abort markers with data before them; a user may clear it."""

@@ -1,9 +1,12 @@
 """What a pass is given and what it reports: plain numbers and paths, so that both travel as JSON."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
 
+Range = tuple[int, int]
+"""Offsets, both ends in it."""
 CLEANED_SUFFIX = ".cleaned"
 CLEANED_INDEX_SUFFIX = ".cleaned.index"
 
@@ -26,9 +29,9 @@ class Source:
 class Job:
     directory: str
     segments: tuple[Source, ...]
-    """Contiguous, the oldest of the log first."""
+    """Contiguous, the oldest of the log first; of a log that is thinned, any."""
     dirty_from: int
-    """The first offset no pass has dealt with yet."""
+    """The first offset no pass has dealt with yet; of no matter where `kept` says what stays."""
     until: int
     """The end of the last segment. Every transaction with a record below it is decided."""
     now_ms: int
@@ -42,6 +45,10 @@ class Job:
     """Base offsets of batches whose header must survive: sequences and epochs of producers are rebuilt from them."""
     bytes_per_second: int = 0
     """Read and written; 0 is no limit."""
+    kept: tuple[Range, ...] | None = None
+    """Which records stay, whatever their keys: sorted, and apart. None to keep the last of each key."""
+    open_before: tuple[int, ...] = ()
+    """Producers with a transaction open where the first segment begins."""
 
     def __post_init__(self) -> None:
         ends = [segment.next_offset for segment in self.segments]
@@ -51,6 +58,7 @@ class Job:
                 f"{self.directory}: segments {bases} up to {ends} for a pass until {self.until} with {self.max_keys} "
                 "keys; they must be contiguous, end there, and one key must fit"
             )
+        check_sorted(self.kept or ())
 
     def encode(self) -> bytes:
         return orjson.dumps(self)
@@ -61,6 +69,9 @@ class Job:
         fields["segments"] = tuple(Source(**source) for source in fields["segments"])
         fields["aborted"] = tuple((producer, first, last) for producer, first, last in fields["aborted"])
         fields["last_batches"] = tuple(fields["last_batches"])
+        fields["open_before"] = tuple(fields["open_before"])
+        if fields["kept"] is not None:
+            fields["kept"] = tuple((first, last) for first, last in fields["kept"])
         return cls(**fields)
 
 
@@ -121,6 +132,15 @@ class Result:
         assert isinstance(groups, list)
         made = tuple(Group(**{**group, "replaced": tuple(group["replaced"])}) for group in groups)
         return cls(**{**fields, "groups": made})  # type: ignore[arg-type]
+
+
+def check_sorted(ranges: Sequence[Range]) -> None:
+    """Raises ValueError unless they are ranges, sorted, and none touches another."""
+    behind = -2
+    for first, last in ranges:
+        if not behind + 1 < first <= last:
+            raise ValueError(f"offsets {first} to {last}: no range, or not behind and apart from one up to {behind}")
+        behind = last
 
 
 def cleaned_names(base: int) -> tuple[str, str]:

@@ -4,12 +4,15 @@ What compaction writes gets checksums of its own, so a flipped bit it did not no
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from penstock.ports.disk import Disk
 from penstock.records.batch import HEADER_BYTES, MAGIC, Header, crc_matches, decode_header
+from penstock.records.compression import CompressionError
+from penstock.records.record import RecordError
 from penstock.storage.checked_file import DamagedFile
 from penstock.storage.compaction.job import CompactionError, Source
 from penstock.storage.compaction.pace import Pace
@@ -73,6 +76,14 @@ class SealedSegment:
             window = window[header.size :]
             position += header.size
             lowest = header.last_offset + 1
+
+    @contextmanager
+    def opening(self, batch: ReadBatch) -> Iterator[None]:
+        """Says where a batch lies that nobody can open."""
+        try:
+            yield
+        except (RecordError, CompressionError) as error:
+            raise self.damaged(batch.position, f"a batch cannot be opened ({error})") from None
 
     def damaged(self, position: int, what: str) -> CompactionError:
         return CompactionError(f"{self.source.path} cannot be compacted, byte {position}: {what}; it is left as it is")

@@ -1,12 +1,11 @@
-"""What stays of one batch, and the batch made of it.
+"""Batches made of others: of some of their records, of none, or with a delete horizon.
 
-A record stays if it has a key, no later record of that key is known, and it has a value or its batch's delete horizon
-has not come. The horizon (KIP-534) is set when a pass first keeps a tombstone or a marker nobody needs: attribute bit 6
-says that the base timestamp is the time from which they may go, and records count their times from it.
+The horizon (KIP-534) is set when a pass first keeps a tombstone or a marker nobody needs: attribute bit 6 says that the
+base timestamp is the time from which they may go, and records count their times from it.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 
@@ -25,7 +24,6 @@ from penstock.records.batch import (
 )
 from penstock.records.compression import Codec, compress, decompress
 from penstock.records.record import RecordError
-from penstock.storage.compaction.offset_map import OffsetMap
 from penstock.storage.compaction.spans import Span, spans
 
 
@@ -46,14 +44,8 @@ def horizon_of(header: Header) -> int | None:
     return header.base_timestamp if header.attributes & DELETE_HORIZON else None
 
 
-class Sieve:
-    """The rules of one pass."""
-
-    def __init__(self, latest: OffsetMap, now_ms: int, delete_retention_ms: int, give_way: Callable[[], None]) -> None:
-        self._latest = latest
-        self._now_ms = now_ms
-        self._new_horizon = now_ms + delete_retention_ms
-        self._give_way = give_way
+class Rule(Protocol):
+    """What a pass keeps of data; markers are the same matter in all of them."""
 
     def sift(self, header: Header, batch: memoryview) -> Sifted | None:
         """What is left of a data batch, None if no record is.
@@ -61,30 +53,19 @@ class Sieve:
         Raises:
             CompressionError, RecordError: nobody can open it.
         """
-        section = open_section(header, batch)
+        ...
+
+
+class Horizons:
+    """By the time of one pass."""
+
+    def __init__(self, now_ms: int, delete_retention_ms: int) -> None:
+        self._now_ms = now_ms
+        self._new_horizon = now_ms + delete_retention_ms
+
+    def is_over(self, header: Header) -> bool:
         horizon = horizon_of(header)
-        expired = horizon is not None and horizon <= self._now_ms
-        latest, base_offset = self._latest.get, header.base_offset
-        tombstones = False
-        kept: list[Span] = []
-        for span in spans(section, header.record_count, header.last_offset_delta, self._give_way):
-            if span.key is None or latest(span.key) > base_offset + span.offset_delta:
-                continue
-            if not span.has_value:
-                if expired:
-                    continue
-                tombstones = True
-            kept.append(span)
-        if not kept:
-            return None
-        self._give_way()
-        if tombstones and horizon is None:
-            made = self._with_horizon(header, section, kept)
-            if made is not None:
-                return made
-        if len(kept) == header.record_count:
-            return Sifted(header, batch)
-        return _rebuilt(header, b"".join(section[span.start : span.stop] for span in kept), kept)
+        return horizon is not None and horizon <= self._now_ms
 
     def sift_marker(self, header: Header, batch: memoryview) -> Sifted | None:
         """What is left of a control batch that nobody needs any more, but readers may still be waiting for."""
@@ -93,9 +74,9 @@ class Sieve:
             return None if horizon <= self._now_ms else Sifted(header, batch)
         section = open_section(header, batch)
         kept = list(spans(section, header.record_count, header.last_offset_delta))
-        return self._with_horizon(header, section, kept) or Sifted(header, batch)
+        return self.set(header, section, kept) or Sifted(header, batch)
 
-    def _with_horizon(self, header: Header, section: bytes, kept: list[Span]) -> Sifted | None:
+    def set(self, header: Header, section: bytes, kept: Sequence[Span]) -> Sifted | None:
         """The batch with its times counted from a new horizon; None for times so far off that they do not fit."""
         shift = header.base_timestamp - self._new_horizon
         body = bytearray()
@@ -110,7 +91,7 @@ class Sieve:
             return None
         attributes = header.attributes | DELETE_HORIZON
         stamped = header._replace(attributes=attributes, base_timestamp=self._new_horizon)
-        return _rebuilt(stamped, body, kept, header.base_timestamp)
+        return _made_of(stamped, body, kept, header.base_timestamp)
 
 
 def emptied(header: Header, batch: memoryview) -> Sifted:
@@ -121,10 +102,16 @@ def emptied(header: Header, batch: memoryview) -> Sifted:
     return _assembled(header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
 
 
-def _rebuilt(header: Header, section: bytes | bytearray, kept: list[Span], base_timestamp: int | None = None) -> Sifted:
+def with_only(header: Header, batch: memoryview, section: bytes, kept: Sequence[Span]) -> Sifted:
+    """The batch with no more than some of its records; itself if these are all."""
+    if len(kept) == header.record_count:
+        return Sifted(header, batch)
+    body = b"".join(section[span.start : span.stop] for span in kept)
+    return _made_of(header, body, kept, header.base_timestamp)
+
+
+def _made_of(header: Header, section: bytes | bytearray, kept: Sequence[Span], base_timestamp: int) -> Sifted:
     """A batch of the records kept, whose time deltas were counted from `base_timestamp`."""
-    if base_timestamp is None:
-        base_timestamp = header.base_timestamp
     max_timestamp = header.max_timestamp
     if not header.attributes & LOG_APPEND_TIME:
         max_timestamp = base_timestamp + max(span.timestamp_delta for span in kept)

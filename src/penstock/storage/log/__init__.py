@@ -20,5 +20,7 @@ epochs.py     which leader epoch began at which offset
 transactions.py  open and aborted transactions, segment by segment
 upkeep.py     sealing, checkpoints and retention, off the event loop
 compacting.py  compaction of a log in use; the pass itself is in storage/compaction
+thinning.py   of what is past retention, only what is needed stays; needs.py  who can tell
+rewriting.py  how the segments made by either take the place of the old ones
 options.py    the settings of one log
 """

@@ -138,10 +138,11 @@ class Log:
         self.floors: list[Floor] = []
         """Asked by retention, on the event loop, in the very step that moves the log start.
 
-        Neither age nor size ever moves the log start above the least of them, so what lies there and behind it stays.
-        An operator who deletes records may go above, a follower goes where its leader is, and compaction takes no
-        notice. A holder that does not know yet what it needs says 0, not None. Whoever opens the log adds them before
-        it awaits anything, each time anew; like `on_rolled`, none may keep hold of a log that is closed.
+        Neither age nor size ever moves the log start above the least of them, so what lies there stays, and what lies
+        behind it: but for what all who have said so can tell that they do not need (`needs.py`, `thinning.py`). An
+        operator who deletes records may go above, a follower goes where its leader is, and compaction takes no notice.
+        A holder that does not know yet what it needs says 0, not None. Whoever opens the log adds them before it awaits
+        anything, each time anew; like `on_rolled`, none may keep hold of a log that is closed.
         """
         self.tending = asyncio.Lock()
         self.last_append_ms = 0

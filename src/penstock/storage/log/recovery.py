@@ -34,7 +34,7 @@ from penstock.storage.log.producers import Producers
 from penstock.storage.log.scan import headers, scan
 from penstock.storage.log.segment import CHECKPOINT_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX, Segment
 from penstock.storage.log.state import FILE_NAME as STATE_NAME
-from penstock.storage.log.state import LogState, load_state
+from penstock.storage.log.state import LogState, gaps_mark, is_gap_marked, load_state
 
 _KEPT_CUT_BYTES = 64 << 20
 _SHORTENED = "a segment file was removed, shortened or damaged: restore it from a replica or backup"
@@ -66,6 +66,8 @@ class _Recovery:
         self.options = options
         self.now_ms = now_ms
         self.state_known = True
+        self.may_have_gaps = options.compact
+        """Whether offsets may be missing, as far as is known without the state."""
         self.durable_end = 0
         """Offsets below it were durable once, so no crash explains that one is missing."""
         self.own_end = 0
@@ -103,7 +105,7 @@ class _Recovery:
             self._damaged(f"{self.directory} begins at offset {begin}, but {self.out.state.log_start} was to be kept")
         self.out.state.log_start = max(self.out.state.log_start, begin)
         self._rebuild_producers(end)
-        if not self.state_known and self.options.compact:
+        if not self.state_known and self.may_have_gaps:
             self.out.state.gaps_to = self.out.segments[-1].base  # as far as it may have been compacted
         self._sync()
         return self.out
@@ -131,6 +133,13 @@ class _Recovery:
         else:
             self.out.state = state
             self.durable_end = max(state.producers_at, state.log_start)  # saved after what lies below was synced
+        try:
+            self.out.state.is_gap_marked = is_gap_marked(self.disk, self.directory)
+        except DamagedFile as error:
+            self._note(f"{error}; written anew")
+            save_all(self.disk, gaps_mark(self.directory))
+            self.out.state.is_gap_marked = True
+        self.may_have_gaps |= self.out.state.is_gap_marked
 
     def _refuse_loss(self, end: int) -> None:
         """Raise rather than go on with a log that ends before what was durable once."""
@@ -283,7 +292,7 @@ class _Recovery:
         """Below it a segment may have been compacted; without the state, a segment that is not the last may have."""
         if self.state_known:
             return self.out.state.gaps_to
-        return next_base if next_base is not None and self.options.compact else 0
+        return next_base if next_base is not None and self.may_have_gaps else 0
 
     def _open_before(self, base: int) -> dict[int, int]:
         """The transactions open where the segment at `base` begins."""

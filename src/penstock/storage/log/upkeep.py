@@ -94,13 +94,11 @@ class Upkeep:
         card = segment.card.copy()
         state = log.state
         state.producers_at = log.end_offset
-        encoded_state = state.encode()
+        contents = state.files(log.directory)
         await self._shelf.committer.commit(log)
-        contents = {}
         if card.size:
             contents[segment.checkpoint_path] = card.encode()
             segment.checkpointed = card.size
-        contents[f"{log.directory}/{states.FILE_NAME}"] = encoded_state
         return contents
 
     async def delete_records(self, log: Log, offset: int) -> None:
@@ -113,11 +111,13 @@ class Upkeep:
     async def _expire(self, log: Log, now_ms: int, settled: int) -> None:
         """Retention by time and size. Only whole segments go, oldest first, and none above `settled` or `Log.floors`.
 
+        Of those above that nobody needs much of, thinning leaves that.
+
         Nothing awaits between asking for the floors and moving the log start.
         """
         highest = min(settled, least_floor(log))
         keep_from, gone = log.log_start, 0
-        for _, following in _past_retention(log, now_ms):
+        for _, following in past_retention(log, now_ms):
             if following.base > highest:
                 break
             keep_from, gone = following.base, gone + 1
@@ -191,9 +191,9 @@ class Upkeep:
         )
         for segment in log.segments:
             self._shelf.files.forget(segment.path)
-        encoded = {f"{log.directory}/{states.FILE_NAME}": before.encode()}
+        files = before.files(log.directory)
         after = replace(before, producers=copy.producers, producers_at=copy.next_offset)
-        return await self._shelf.disk.run(_adopt, self._shelf.disk, log, copy, contents | encoded, after, now_ms)
+        return await self._shelf.disk.run(_adopt, self._shelf.disk, log, copy, contents | files, after, now_ms)
 
     async def quiesce(self, log: Log) -> None:
         """Return when a closed log has no upkeep, no roll and no unsynced append under way."""
@@ -203,14 +203,16 @@ class Upkeep:
 
     async def _state(self, log: Log) -> dict[str, bytes]:
         log.state.producers_at = log.end_offset
-        encoded = log.state.encode()
+        files = log.state.files(log.directory)
         await self._shelf.committer.commit(log)
-        return {f"{log.directory}/{states.FILE_NAME}": encoded}
+        return files
 
     async def save_state(self, log: Log) -> None:
         """Save what a log remembers besides its segments, durably. The caller has `Log.tending`."""
         changes = log.state_changes
-        await self._shelf.disk.run(save_all, self._shelf.disk, await self._state(log))
+        files = await self._state(log)
+        await self._shelf.disk.run(save_all, self._shelf.disk, files)
+        log.state.is_gap_marked |= f"{log.directory}/{states.GAPS_NAME}" in files
         log.saved_changes = max(log.saved_changes, changes)
 
     async def _move_start(self, log: Log, offset: int) -> None:
@@ -278,7 +280,7 @@ def _expired(segment: Segment, retention_ms: int, now_ms: int) -> bool:
     return retention_ms >= 0 and segment.max_timestamp >= 0 and now_ms - segment.max_timestamp > retention_ms
 
 
-def _past_retention(log: Log, now_ms: int) -> Iterator[tuple[Segment, Segment]]:
+def past_retention(log: Log, now_ms: int) -> Iterator[tuple[Segment, Segment]]:
     """Segments that go by age or size unless somebody needs them, oldest first, each with the one behind it."""
     options = log.options
     excess = log.size_bytes - options.retention_bytes if options.retention_bytes >= 0 else -1
@@ -292,7 +294,7 @@ def _past_retention(log: Log, now_ms: int) -> Iterator[tuple[Segment, Segment]]:
 
 def held_back_bytes(log: Log, floor: int, now_ms: int) -> int:
     """Of segments that would go by age or size, and stay for who needs an offset as low as `floor`."""
-    return sum(segment.size for segment, following in _past_retention(log, now_ms) if following.base > floor)
+    return sum(segment.size for segment, following in past_retention(log, now_ms) if following.base > floor)
 
 
 def _is_droppable(log: Log, now_ms: int) -> bool:

@@ -25,7 +25,7 @@ from penstock.storage.log.card import Card
 from penstock.storage.log.epochs import LeaderEpochs
 from penstock.storage.log.scan import headers
 from penstock.storage.log.segment import CHECKPOINT_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX
-from penstock.storage.log.state import LogState, load_state
+from penstock.storage.log.state import GAPS_KIND, GAPS_NAME, LogState, load_state
 from penstock.storage.offline.log_inspection import SNAPSHOT_NAME
 from penstock.storage.offline.segment_files import segment_names
 from penstock.storage.offline.survey import Stretch, Survey
@@ -40,6 +40,7 @@ _KINDS = {
     "log-ends": b"ends",
     "partition.meta": b"part",
     "state": b"stat",
+    GAPS_NAME: GAPS_KIND,
     SWAP_NAME: b"swap",
     SNAPSHOT_NAME: b"snap",
 }
@@ -238,11 +239,13 @@ def describe_card(disk: Disk, path: str) -> Facts:
 
 
 def describe_small_file(disk: Disk, path: str) -> Facts:
-    """`format`, `clean-shutdown`, `log-ends`, `partition.meta`, `state`, `swap` or `snapshot`. Raises `DamagedFile`."""
+    """A file with a name in `_KINDS`. Raises `DamagedFile`."""
     name = path.rpartition("/")[2]
     version, payload = checked_file.decode(_KINDS[name], _NEWEST_ANY, _read(disk, path), path)
     if name == SNAPSHOT_NAME:
         return {"format_version": version, "payload_bytes": len(payload)}
+    if name == GAPS_NAME:
+        return {"format_version": version}
     facts = orjson.loads(payload)
     if name == SWAP_NAME:
         facts = {"swaps": [{"into": row["into"], "size": row["size"], "replaced": row["from"]} for row in facts]}

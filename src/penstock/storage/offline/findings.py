@@ -36,6 +36,7 @@ class Kind(StrEnum):
     HOLE = "hole"
     CARD = "card"
     STATE = "state"
+    GAPS = "gaps"
     SHORT = "short"
     RECORDS = "records"
     TAIL = "tail"

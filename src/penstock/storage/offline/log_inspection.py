@@ -2,9 +2,10 @@
 
 The rules are those of `recovery`, without its deeds: what lies behind the last card and was never promised may be torn;
 all else must match. Below `gaps_to` of the state a log may have been compacted; if the state is lost, the card of a
-sealed segment vouches for its gaps, and so does a topic's setting. Safe beside a running broker: the state is read
-before the files it speaks of, a segment that vanishes was retention's, and a look during which the directory changed is
-taken again when it found anything.
+sealed segment vouches for its gaps, and so does a topic's setting, or the mark beside the state.
+
+Safe beside a running broker: the state is read before the files it speaks of, a segment that vanishes was retention's,
+and a look during which the directory changed is taken again when it found anything.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from penstock.storage.log import card as cards
 from penstock.storage.log.log import NEXT_NAME
 from penstock.storage.log.segment import CHECKPOINT_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX
 from penstock.storage.log.state import FILE_NAME as STATE_NAME
-from penstock.storage.log.state import load_state
+from penstock.storage.log.state import GAPS_NAME, is_gap_marked, load_state
 from penstock.storage.offline.card_check import CardMatch, bytes_of
 from penstock.storage.offline.findings import (
     MENDED,
@@ -66,7 +67,7 @@ def inspect_partition(
     Args:
         expected_end: up to where the log is known to have been durable, by others than its own files.
         deep: also open every batch and decode every record.
-        compacted: the topic is; asked when the log's own state is lost.
+        compacted: the topic is; as the mark `gaps` in the directory, asked when the log's own state is lost.
         advance: told the bytes read, for a progress bar.
     """
     for _ in range(_LOOKS):
@@ -91,6 +92,7 @@ class _Inspection:
 
     def run(self, expected_end: int | None) -> PartitionReport:
         report = self.report
+        self._look_at_gaps_mark()
         self._load_state()
         state = report.state
         own_end = max(state.producers_at, state.log_start) if state else 0
@@ -128,6 +130,14 @@ class _Inspection:
                 f"records deleted there come back{self._gaps_forgotten()}",
                 Start.MENDS if isinstance(error, DamagedFile) else Start.REFUSES,
             )
+
+    def _look_at_gaps_mark(self) -> None:
+        try:
+            self.report.compacted |= is_gap_marked(self.disk, self.path)
+        except DamagedFile as error:
+            self.report.compacted = True
+            what = f"{error}; that it is there says all: batches may be missing"
+            self._damage(Kind.GAPS, f"{self.path}/{GAPS_NAME}", what, Start.MENDS)
 
     def _look_at_state(self) -> None:
         state, end = self.report.state, self.report.end_offset
@@ -186,7 +196,8 @@ class _Inspection:
         for name in present:
             stem, _, suffix = name.rpartition(".")
             path = f"{self.path}/{name}"
-            if name in (STATE_NAME, OWNER_NAME, SWAP_NAME, SNAPSHOT_NAME) or name.removesuffix(LOG_SUFFIX) in segments:
+            known = (STATE_NAME, GAPS_NAME, OWNER_NAME, SWAP_NAME, SNAPSHOT_NAME)
+            if name in known or name.removesuffix(LOG_SUFFIX) in segments:
                 continue
             if name.endswith(".tmp"):
                 self._harmless(path, "a file not finished when the broker stopped", Start.MENDS)

@@ -28,6 +28,7 @@ from penstock.storage.log.options import LogOptions
 from penstock.storage.log.recovery import recover
 from penstock.storage.log.segment import CHECKPOINT_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX
 from penstock.storage.log.state import FILE_NAME as STATE_NAME
+from penstock.storage.log.state import gaps_mark
 from penstock.storage.offline.card_rebuild import INDEX_INTERVAL, open_before, take_rest
 from penstock.storage.offline.findings import Kind, Start
 from penstock.storage.offline.log_inspection import DAMAGED_MARK
@@ -81,6 +82,8 @@ def plan_partition(report: PartitionReport, now_ms: int, expected_end: int | Non
             steps.append(_plan_aside(report, finding.path, "the segment it speaks of is not there"))
         if finding.kind is Kind.SNAPSHOT:
             steps.append(_plan_aside(report, finding.path, "the coordinator reads its log instead"))
+        if finding.kind is Kind.GAPS:
+            steps.append(_plan_gaps_mark(report, finding.path))
     if any(finding.kind is Kind.STATE and finding.is_damage for finding in report.findings):
         steps.append(_plan_state(report, now_ms, expected_end))
     return [_plan_swap(report), *steps] if report.is_swapping and steps else steps
@@ -168,6 +171,14 @@ def _plan_aside(report: PartitionReport, path: str, why: str) -> Step:
     return Step(path, f"set it aside: {why}", apply, report.name)
 
 
+def _plan_gaps_mark(report: PartitionReport, path: str) -> Step:
+    def apply(disk: Disk) -> list[str]:
+        save_all(disk, gaps_mark(report.path))
+        return []
+
+    return Step(path, "write it anew: it says by being there that batches may be missing", apply, report.name)
+
+
 def _plan_state(report: PartitionReport, now_ms: int, expected_end: int | None) -> Step:
     path = f"{report.path}/{STATE_NAME}"
     gaps_to, compacted_to = report.gaps_to, report.state.compacted_to if report.state is not None else 0
@@ -183,7 +194,7 @@ def _plan_state(report: PartitionReport, now_ms: int, expected_end: int | None) 
             if segment.file is not None:
                 segment.file.close()
         recovered.state.gaps_to, recovered.state.compacted_to = gaps_to, compacted_to
-        save_all(disk, {path: recovered.state.encode()})
+        save_all(disk, recovered.state.files(report.path))
         return kept
 
     what = "rebuild leader epochs and producers from the batches, as a start would"

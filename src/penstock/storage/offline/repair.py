@@ -29,7 +29,7 @@ PRODUCER_ID_MARGIN = 1_000_000
 KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
 """The settings of a topic that has lost its own: nothing goes because knowledge about it is missing."""
 _ID_BLOCK = 1000
-_MENDED = frozenset({Kind.BATCHES, Kind.BLOCK, Kind.HOLE, Kind.CARD, Kind.STATE, Kind.SHORT, Kind.SNAPSHOT})
+_MENDED = frozenset({Kind.BATCHES, Kind.BLOCK, Kind.HOLE, Kind.CARD, Kind.STATE, Kind.GAPS, Kind.SHORT, Kind.SNAPSHOT})
 
 
 @dataclass(slots=True)

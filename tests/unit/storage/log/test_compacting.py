@@ -16,6 +16,7 @@ from penstock.storage.compaction.process import InlineCompaction
 from penstock.storage.log.compacting import Compaction
 from penstock.storage.log.options import LogOptions
 from penstock.storage.log.reading import aborted_in, read_slice
+from penstock.storage.log.rewriting import Rewriting
 from penstock.testing.faulty_disk import FaultyDisk, PowerCut
 
 COMPACT = LogOptions(segment_bytes=1 << 20, compact=True, min_dirty_ratio=0.0)
@@ -40,7 +41,7 @@ async def seal(bench: Bench) -> None:
 
 
 async def compact(bench: Bench) -> None:
-    compaction = Compaction(bench.upkeep._shelf, InlineCompaction(bench.disk), 0)
+    compaction = Compaction(Rewriting(bench.upkeep._shelf, InlineCompaction(bench.disk), 0))
     job = compaction.next_job(bench.log, bench.clock.now_ms())
     assert job is not None
     assert await compaction.run(bench.log, job, bench.clock.now_ms()) is not None
@@ -173,7 +174,7 @@ async def test_a_log_with_a_hole_is_compacted_up_to_it() -> None:
         if name.startswith(f"{1:020d}"):
             bench.disk.unlink(f"{DIRECTORY}/{name}")
     again = await open_log(bench.disk, COMPACT)
-    compaction = Compaction(again.upkeep._shelf, InlineCompaction(again.disk), 0)
+    compaction = Compaction(Rewriting(again.upkeep._shelf, InlineCompaction(again.disk), 0))
     job = compaction.next_job(again.log, again.clock.now_ms())
     assert job is not None and job.until == 1
 
@@ -189,7 +190,7 @@ async def test_a_damaged_segment_costs_its_own_compaction_and_no_more() -> None:
     bench.disk.flip_byte(f"{DIRECTORY}/{0:020d}.index", 100)
     bench.disk.flip_byte(f"{DIRECTORY}/{0:020d}.log", 70)
     again = await open_log(bench.disk, COMPACT)
-    compaction = Compaction(again.upkeep._shelf, InlineCompaction(again.disk), 0)
+    compaction = Compaction(Rewriting(again.upkeep._shelf, InlineCompaction(again.disk), 0))
     job = compaction.next_job(again.log, again.clock.now_ms())
     assert job is not None
     assert await compaction.run(again.log, job, again.clock.now_ms()) is None
@@ -208,7 +209,7 @@ def test_a_power_cut_amid_a_compaction_loses_nothing(cut_after: int) -> None:
             await seal(bench)
         before = await shown(bench)
         bench.disk.cut_power_after(cut_after)
-        compaction = Compaction(bench.upkeep._shelf, InlineCompaction(bench.disk), 0)
+        compaction = Compaction(Rewriting(bench.upkeep._shelf, InlineCompaction(bench.disk), 0))
         job = compaction.next_job(bench.log, bench.clock.now_ms())
         assert job is not None
         with suppress(PowerCut):
@@ -230,7 +231,7 @@ async def test_a_disk_that_cannot_be_read_costs_the_pass_and_not_the_broker() ->
         put(bench, b"k", b"%d" % number)
         await seal(bench)
     bench.disk.fail("read_at", errno.EIO, path_contains=f"{1:020d}.log", times=2)
-    compaction = Compaction(bench.upkeep._shelf, InlineCompaction(bench.disk), 0)
+    compaction = Compaction(Rewriting(bench.upkeep._shelf, InlineCompaction(bench.disk), 0))
     job = compaction.next_job(bench.log, bench.clock.now_ms())
     assert job is not None
     assert await compaction.run(bench.log, job, bench.clock.now_ms()) is None

@@ -14,8 +14,9 @@ from penstock.records.control import Marker, build_marker
 from penstock.storage import checked_file
 from penstock.storage.compaction.process import InlineCompaction
 from penstock.storage.compaction.swap import finish_swap, prepare_swap
-from penstock.storage.log.compacting import Compaction, _aborted
+from penstock.storage.log.compacting import Compaction
 from penstock.storage.log.options import LogOptions
+from penstock.storage.log.rewriting import Rewriting, _aborted
 from penstock.storage.log.state import LogState, load_state
 from penstock.storage.log.transactions import Transactions
 from penstock.storage.offline.findings import RESTORE, Kind, Start
@@ -92,7 +93,7 @@ async def written(*, pass_: bool = True) -> Bench:
 
 
 async def compact(bench: Bench) -> None:
-    compaction = Compaction(bench.upkeep._shelf, InlineCompaction(bench.disk), 0)
+    compaction = Compaction(Rewriting(bench.upkeep._shelf, InlineCompaction(bench.disk), 0))
     job = compaction.next_job(bench.log, bench.clock.now_ms())
     assert job is not None
     assert await compaction.run(bench.log, job, bench.clock.now_ms())
@@ -311,7 +312,7 @@ async def decided() -> tuple[Bench, FaultyDisk]:
     """A log whose pass has decided on new segments and stopped there."""
     bench = await written(pass_=False)
     await Writer(bench).roll()
-    compaction = Compaction(bench.upkeep._shelf, InlineCompaction(bench.disk), 0)
+    compaction = Compaction(Rewriting(bench.upkeep._shelf, InlineCompaction(bench.disk), 0))
     job = compaction.next_job(bench.log, bench.clock.now_ms())
     assert job is not None
     job = replace(job, segment_bytes=1 << 20, aborted=_aborted(bench.log, job.until))
