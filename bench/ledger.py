@@ -21,8 +21,9 @@ from penstock.compiled import form
 from penstock.engine.engine import Engine
 from penstock.engine.partition import Partition
 from penstock.engine.publishing import ALL
-from penstock.engine.queues.machine import Change, LedgerMachine, Receipt, Verdict, VerdictKind, Want
+from penstock.engine.queues.machine import LedgerMachine, Want
 from penstock.engine.queues.settings import QUEUE_RULES
+from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.settings import Ports
 from penstock.observe.stats import Stats
 from penstock.records.build import build_batch

@@ -17,7 +17,8 @@ from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.engine import Engine
 from penstock.engine.partition import Partition
 from penstock.engine.queues.headers import OFFSET, PARTITION, REASON, TOPIC
-from penstock.engine.queues.machine import Change, Holder, Leased, Receipt, Verdict, VerdictKind, Want
+from penstock.engine.queues.machine import Leased, Want
+from penstock.engine.queues.verdicts import Change, Holder, Receipt, Verdict, VerdictKind
 from penstock.engine.reading import Cursor
 from penstock.engine.settings import EngineSettings, Ports
 from penstock.errors import Code, PenstockError

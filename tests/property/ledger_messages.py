@@ -17,10 +17,11 @@ from tests.property.ledger_model import FREE, NEW, QueueModel
 
 from penstock.engine.queues.capacity import Capacity
 from penstock.engine.queues.headers import TTL_MS
-from penstock.engine.queues.machine import By, Change, Leased, LedgerMachine, Receipt, Verdict, VerdictKind, Want
+from penstock.engine.queues.machine import Leased, LedgerMachine, Want
 from penstock.engine.queues.receiving import Receiving
 from penstock.engine.queues.settings import OnFull, QueueRules
 from penstock.engine.queues.tally import Tally
+from penstock.engine.queues.verdicts import By, Change, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import DELAYED, DYING, LEASED, READY, SETTLED
 from penstock.engine.reading import Message
 from penstock.errors import Code, PenstockError

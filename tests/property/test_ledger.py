@@ -29,17 +29,8 @@ from penstock.engine.coordination.outcome import Outcome
 from penstock.engine.coordination.schemas import Entry
 from penstock.engine.queues import entries
 from penstock.engine.queues.entries import LedgerCodec
-from penstock.engine.queues.machine import (
-    By,
-    Change,
-    Holder,
-    Leased,
-    LedgerMachine,
-    Receipt,
-    Verdict,
-    VerdictKind,
-    Want,
-)
+from penstock.engine.queues.machine import Leased, LedgerMachine, Want
+from penstock.engine.queues.verdicts import By, Change, Holder, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import CHUNK, DELAYED, DYING, LEASED, READY, SETTLED, Run
 from penstock.errors import Code, PenstockError
 from penstock.storage.log.epochs import LeaderEpochs

@@ -5,12 +5,13 @@ from typing import Any
 
 from penstock.engine.forwarding import Forwarding
 from penstock.engine.partition import Partition
-from penstock.engine.queues import entries, machine
+from penstock.engine.queues import entries, verdicts
 from penstock.engine.queues.burials import Burials
 from penstock.engine.queues.group import Group
 from penstock.engine.queues.leases import Leases
-from penstock.engine.queues.machine import By, Change, LedgerMachine
+from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.queues import Queues
+from penstock.engine.queues.verdicts import By, Change
 from penstock.engine.queues.window import Window
 from penstock.storage.log.needs import Needed
 from tests.simulation.planted import Planted, _instead
@@ -64,7 +65,7 @@ PLANTED_QUEUES: dict[str, Planted] = {
         "whoever leads next does not read what was acknowledged", _instead(Group, "replay", _replay_without_acks)
     ),
     "attempt_not_counted": Planted("a failed attempt does not count", _instead(Window, "failed", lambda *_: None)),
-    "any_receipt_will_do": Planted("receipts are not compared", _instead(machine, "_is_by", lambda lease, by: True)),
+    "any_receipt_will_do": Planted("receipts are not compared", _instead(verdicts, "is_by", lambda lease, by: True)),
     "lease_ends_early": Planted(
         "a lease ends before the consumer was told it would", _instead(Leases, "add", _add_for_less)
     ),

@@ -13,8 +13,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.engine.queues.headers import OFFSET, PARTITION
-from penstock.engine.queues.machine import Change, Receipt, Verdict, VerdictKind, Want
+from penstock.engine.queues.machine import Want
 from penstock.engine.queues.receiving import Delivery
+from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.reading import Cursor
 from penstock.errors import Code, PenstockError
 from tests.simulated_broker import batch_of, produce

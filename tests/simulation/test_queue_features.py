@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 import pytest
 
 from penstock.engine.queues.headers import ATTEMPTS, OFFSET, REASON
-from penstock.engine.queues.machine import Change, Figures, Receipt, Verdict, VerdictKind, Want
+from penstock.engine.queues.machine import Figures, Want
 from penstock.engine.queues.receiving import Delivery
+from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.reading import Cursor
 from penstock.errors import Code, PenstockError
 from penstock.testing.virtual_clock import run_virtual

@@ -7,12 +7,13 @@ from penstock.engine.access import Kind, Operation
 from penstock.engine.partition import Partition
 from penstock.engine.queues.history import Event
 from penstock.engine.queues.holdings import Holding, find_holding
-from penstock.engine.queues.machine import By, Change, Figures, Leased, Want, Whereabouts
+from penstock.engine.queues.machine import Figures, Leased, Want, Whereabouts
 from penstock.engine.queues.names import QueueName
 from penstock.engine.queues.queues import KIND
 from penstock.engine.queues.receiving import Delivery
 from penstock.engine.queues.settings import OWN_TARGET, QUEUE_RULES, QueueRules, parse_rules
 from penstock.engine.queues.targets import check_no_circle
+from penstock.engine.queues.verdicts import By, Change
 from penstock.engine.queues.window import Run
 from penstock.engine.topics import Topic
 

@@ -5,6 +5,7 @@ to it; and the verbs that ask it. Never imports a protocol.
 
 queues.py    the verbs, on the broker that leads; receiving.py  messages one by one, leased
 machine.py   the groups of one partition: what may be leased, by whom, until when, and what follows
+verdicts.py  what consumers say of a message, and what follows
 group.py     one of them; window.py  its offsets; leases.py  its leases
 entries.py   what the machine keeps in its log, and the bytes of it; saving.py  when all of it is kept once more
 receipts.py  what a consumer gives back for a message

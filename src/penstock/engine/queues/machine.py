@@ -6,9 +6,7 @@ for a lease is a hint; that a message was acknowledged is told when it is kept.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from enum import IntEnum
 from heapq import heapify, heappop
-from operator import itemgetter
 from typing import Final, NamedTuple, cast
 
 from penstock.engine.coordination.deadlines import Deadlines
@@ -17,76 +15,32 @@ from penstock.engine.coordination.schemas import Entry
 from penstock.engine.queues import entries
 from penstock.engine.queues.entries import Cause, How, Value, entry
 from penstock.engine.queues.group import Due, Group
-from penstock.engine.queues.leases import Lease
 from penstock.engine.queues.needed import needed_by
-from penstock.engine.queues.settings import OnExpiry, OnFull, QueueRules
+from penstock.engine.queues.settings import OnFull, QueueRules
 from penstock.engine.queues.tally import PURGED, TRIMMED, Back, Tally
+from penstock.engine.queues.verdicts import (
+    LONGEST_LEASE_MS,
+    By,
+    Change,
+    Verdict,
+    VerdictKind,
+    bury,
+    check_apart,
+    give_back,
+    judge,
+    leased_parts,
+)
 from penstock.engine.queues.window import DELAYED, DYING, LEASED, MOST_COUNTED, READY, SETTLED, SHAKEN, Counted, Run
 from penstock.errors import Code, PenstockError
 from penstock.observe.stats import Stats
 from penstock.storage.log.needs import Needed
 
-LONGEST_LEASE_MS: Final = 12 * 3_600_000
-LONGEST_DELAY_MS: Final = 7 * 86_400_000
-"""Of a message that comes back."""
-FREE_RELEASES: Final = 99
-"""Of one message; the next one counts as a failed attempt."""
 MOST_GROUPS: Final = 1_000
 _NO_GROUP: Final = 0
 _NEVER: Final = 1 << 62
-_LONGEST_REASON: Final = 250
-
-
-class VerdictKind(IntEnum):
-    """What becomes of a message that is leased."""
-
-    ACK = 1
-    RELEASE = 2
-    NACK = 3
-    REJECT = 4
-    RENEW = 5
-    GONE = 6
-    """There is no such record."""
-    EXPIRE = 7
-    """The time it was to be kept for is over."""
-    UNREAD = 8
-    """Nobody has seen it; the lease does not count."""
 
 
 _BACK: Final = {VerdictKind.NACK: Back.NACK, VerdictKind.RELEASE: Back.RELEASE, VerdictKind.UNREAD: Back.UNREAD}
-
-
-class Verdict(NamedTuple):
-    """Attributes:
-    delay_ms: of a nack or release, how long it waits instead of the backoff; of a renewal, from now on.
-    """
-
-    kind: VerdictKind
-    delay_ms: int | None = None
-    reason: str = ""
-
-
-class Change(NamedTuple):
-    """Offsets of a range, both ends in it, and the verdict on them."""
-
-    first: int
-    last: int
-    verdict: Verdict
-
-
-class Receipt(NamedTuple):
-    """Who has been told the lease."""
-
-    lease_id: int
-
-
-class Holder(NamedTuple):
-    """Who has it by name."""
-
-    consumer: str
-
-
-By = Receipt | Holder
 
 
 class Want(NamedTuple):
@@ -338,119 +292,20 @@ class LedgerMachine:
         """Pass verdicts on what is leased: on all of it, or on none."""
         try:
             group = self._known(name)
-            _check_apart(changes)
-            parts = [self._leased_parts(group, by, change) for change in changes]
+            check_apart(changes)
+            parts = [leased_parts(group, by, change) for change in changes]
         except PenstockError as error:
             return refused(to, error)
         alike: dict[Verdict, list[Run]] = {}
         for change, runs in zip(changes, parts, strict=True):
             if runs:
                 alike.setdefault(change.verdict, []).extend(runs)
+        rules = self._rules(name)
         done: list[Entry] = []
         for verdict, runs in alike.items():
-            done += self._apply(group, self._judge(now, group, verdict, runs), _BACK.get(verdict.kind))
+            values = judge(now, group, rules, verdict, runs, self._chance)
+            done += self._apply(group, values, _BACK.get(verdict.kind))
         return Outcome(tuple(done), (Reply(to, None),))
-
-    def _leased_parts(self, group: Group, by: By, change: Change) -> list[Run]:
-        """What of a change is still open: all of it, or STALE_RECEIPT; for who has it by name, what is not settled.
-
-        Whoever asks by a receipt is told of a verdict of its own, and what lies below the window may have had another.
-        """
-        window = group.window
-        if isinstance(by, Receipt) and change.first < window.start:
-            raise _stale(group, change.first)
-        first, last = max(change.first, window.start), change.last
-        if last >= window.next and isinstance(by, Receipt):
-            raise _stale(group, last)
-        if last >= window.next:
-            raise PenstockError(Code.INVALID_REQUEST, f"offset {last} was not given to anybody in group {group.name!r}")
-        if first > last:
-            return []
-        runs, count = [], 0
-        for run, slot in window.leased_in(first, last):
-            lease = group.leases.in_slot(slot)
-            if lease is None or not _is_by(lease, by):
-                raise _stale(group, run.first)
-            runs.append(run)
-            count += run.size
-        if count < last - first + 1:
-            raise _stale(group, next(at for at in range(first, last + 1) if window.state_of(at) != LEASED))
-        return runs
-
-    def _judge(self, now: int, group: Group, verdict: Verdict, runs: Sequence[Run]) -> list[Value]:
-        rules = self._rules(group.name)
-        match verdict.kind:
-            case VerdictKind.ACK:
-                return [entries.Settled(How.ACKED, tuple(runs))]
-            case VerdictKind.GONE:
-                return [entries.Settled(How.GONE, tuple(runs))]
-            case VerdictKind.EXPIRE:
-                if rules.on_expiry is OnExpiry.DEAD_LETTER:
-                    return self._bury(rules, Cause.EXPIRED, How.EXPIRED, 0, verdict.reason, runs)
-                return [entries.Settled(How.EXPIRED, tuple(runs))]
-            case VerdictKind.REJECT:
-                return self._bury(rules, Cause.REJECTED, How.REJECTED, 0, verdict.reason, runs)
-            case VerdictKind.RENEW:
-                return self._renew(now, group, rules, verdict, runs)
-            case VerdictKind.RELEASE:
-                return self._give_back(now, group, rules, runs, verdict.delay_ms, is_free=True)
-            case VerdictKind.UNREAD:
-                return [entries.Returned(0, now, 0, False, True, False, tuple(runs))]
-            case VerdictKind.NACK:
-                return self._give_back(now, group, rules, runs, verdict.delay_ms, is_free=False)
-
-    def _bury(
-        self, rules: QueueRules, cause: Cause, how: How, attempts: int, reason: str, runs: Sequence[Run]
-    ) -> list[Value]:
-        if rules.dead_letter is None:
-            return [entries.Settled(how, tuple(runs))]
-        return [entries.Dying(cause, attempts, reason[:_LONGEST_REASON], False, tuple(runs))]
-
-    def _renew(self, now: int, group: Group, rules: QueueRules, verdict: Verdict, runs: Sequence[Run]) -> list[Value]:
-        wanted = now + (rules.visibility_ms if verdict.delay_ms is None else max(verdict.delay_ms, 0))
-        renewed: dict[tuple[int, int], list[Run]] = {}
-        for run in runs:
-            for part, slot in group.window.leased_in(run.first, run.last):
-                lease = cast(Lease, group.leases.in_slot(slot))
-                deadline = min(wanted, lease.began + LONGEST_LEASE_MS)
-                renewed.setdefault((lease.lease_id, deadline), []).append(part)
-        return [entries.Renewed(lease_id, deadline, tuple(parts)) for (lease_id, deadline), parts in renewed.items()]
-
-    def _give_back(
-        self,
-        now: int,
-        group: Group,
-        rules: QueueRules,
-        runs: Sequence[Run],
-        delay_ms: int | None,
-        *,
-        is_free: bool,
-        is_shaken: bool = False,
-    ) -> list[Value]:
-        """What was leased can be had again, unless it was tried too often."""
-        back: dict[tuple[int, int], list[Run]] = {}
-        dying: dict[int, list[Run]] = {}
-        for run in runs:
-            for part in group.window.counted(run.first, run.last):
-                attempts = 0 if is_free and part.deliveries - part.attempts <= FREE_RELEASES else 1
-                failed = part.attempts + attempts
-                tries = part.deliveries if rules.by_deliveries else failed
-                if tries >= rules.limit and (attempts or rules.by_deliveries):
-                    dying.setdefault(attempts, []).append(Run(part.first, part.last))
-                    continue
-                wait_ms = delay_ms
-                if wait_ms is None:
-                    wait_ms = rules.backoff.delay_ms(failed, self._chance()) if attempts else 0
-                due = now + min(wait_ms, LONGEST_DELAY_MS) if wait_ms > 0 else 0
-                back.setdefault((attempts, due), []).append(Run(part.first, part.last))
-        values: list[Value] = [
-            entries.Returned(attempts, now, due, is_shaken, False, False, tuple(parts))
-            for (attempts, due), parts in back.items()
-        ]
-        cause = Cause.DELIVERIES if rules.by_deliveries else Cause.ATTEMPTS
-        for attempts, parts in dying.items():
-            values += self._bury(rules, cause, How.EXHAUSTED, attempts, "", parts)
-        return values
 
     def overflow(self, now: int, name: str, excess: int, end: int) -> Outcome:
         """Settle or bury the oldest messages nobody has, as there are too many. Raises PenstockError UNKNOWN_QUEUE."""
@@ -459,7 +314,7 @@ class LedgerMachine:
         done: list[Entry] = []
         while excess > 0 and (runs := group.pick(excess, end, lambda offset: MOST_COUNTED)):
             if rules.on_full is OnFull.DEAD_LETTER:
-                values = self._bury(rules, Cause.OVERFLOW, How.OVERFLOWED, 0, "", runs)
+                values = bury(rules, Cause.OVERFLOW, How.OVERFLOWED, 0, "", runs)
             else:
                 values = [entries.Settled(How.OVERFLOWED, tuple(runs))]
             done += self._apply(group, values)
@@ -494,7 +349,7 @@ class LedgerMachine:
             runs = list(group.left_of(lease.slot, lease.runs))
             count += sum(run.size for run in runs)
             is_shaken = not graceful and lease.count > 1
-            values = self._give_back(now, group, rules, runs, None, is_free=graceful, is_shaken=is_shaken)
+            values = give_back(now, group, rules, runs, self._chance, None, is_free=graceful, is_shaken=is_shaken)
             done += self._apply(group, values, Back.RELEASE if graceful else Back.LOST)
         return Outcome(tuple(done), (Reply(to, count),))
 
@@ -572,7 +427,7 @@ class LedgerMachine:
                 continue
             rules = self._rules(group.name)
             runs = list(group.left_of(lease.slot, lease.runs))
-            values = self._give_back(now, group, rules, runs, None, is_free=False, is_shaken=lease.count > 1)
+            values = give_back(now, group, rules, runs, self._chance, None, is_free=False, is_shaken=lease.count > 1)
             done += self._apply(group, values, Back.OVERDUE)
         self._ripen(now)
         return Outcome(tuple(done))
@@ -711,25 +566,6 @@ class LedgerMachine:
         return group
 
 
-def _check_apart(changes: Sequence[Change]) -> None:
-    """Raises PenstockError INVALID_REQUEST for ranges that are none, or share an offset."""
-    behind = -1
-    for change in sorted(changes, key=itemgetter(0, 1)):
-        if not behind < change.first <= change.last:
-            raise PenstockError(
-                Code.INVALID_REQUEST, f"offsets {change.first} to {change.last}: no range, or one that was given twice"
-            )
-        behind = change.last
-
-
-def _is_by(lease: Lease, by: By) -> bool:
-    match by:
-        case Receipt(lease_id):
-            return lease.lease_id == lease_id and not lease.is_bound
-        case Holder(consumer):
-            return lease.consumer == consumer
-
-
 def _unknown(name: str) -> PenstockError:
     return PenstockError(Code.UNKNOWN_QUEUE, f"group {name!r} does not read this topic as a queue")
 
@@ -738,12 +574,4 @@ def _overtaken(group: Group, state_epoch: int) -> PenstockError:
     return PenstockError(
         Code.COORDINATOR_FENCED,
         f"group {group.name!r} began anew in epoch {group.state_epoch} here; this comes late, from epoch {state_epoch}",
-    )
-
-
-def _stale(group: Group, offset: int) -> PenstockError:
-    return PenstockError(
-        Code.STALE_RECEIPT,
-        f"offset {offset} of group {group.name!r} is not leased under this receipt any more",
-        help="its time was up, or it was settled; it is delivered again if it was not",
     )

@@ -20,11 +20,12 @@ from penstock.engine.partition import Partition
 from penstock.engine.queues.capacity import Capacity
 from penstock.engine.queues.entries import LedgerCodec
 from penstock.engine.queues.history import Event, read_history
-from penstock.engine.queues.machine import By, Change, Figures, Leased, LedgerMachine, Want, Whereabouts
+from penstock.engine.queues.machine import Figures, Leased, LedgerMachine, Want, Whereabouts
 from penstock.engine.queues.rulebook import Rulebook
 from penstock.engine.queues.saving import Saving
 from penstock.engine.queues.settings import QueueRules
 from penstock.engine.queues.tally import Tally
+from penstock.engine.queues.verdicts import By, Change
 from penstock.engine.queues.window import Run
 from penstock.engine.topics import Topic, Topics
 from penstock.errors import Code, PenstockError

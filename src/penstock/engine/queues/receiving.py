@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from penstock.engine.partition import Partition
 from penstock.engine.queues.headers import read_headers
-from penstock.engine.queues.machine import Change, Leased, Receipt, Verdict, VerdictKind, Want
+from penstock.engine.queues.machine import Leased, Want
 from penstock.engine.queues.queues import Queues
+from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import Counted, Run
 from penstock.engine.reading import Cursor, Message
 from penstock.engine.steady_clock import SteadyClock

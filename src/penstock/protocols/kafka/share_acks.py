@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.engine.acting.acting import Acting
 from penstock.engine.groups.group_config import RENEW
-from penstock.engine.queues.machine import Change, Holder, Verdict, VerdictKind
+from penstock.engine.queues.verdicts import Change, Holder, Verdict, VerdictKind
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka import share_places
 from penstock.protocols.kafka.share_codec import AckBatch, Acks

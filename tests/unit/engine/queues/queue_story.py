@@ -14,10 +14,11 @@ from penstock.engine.queues import entries
 from penstock.engine.queues.capacity import Capacity
 from penstock.engine.queues.entries import LedgerCodec
 from penstock.engine.queues.headers import TTL_MS
-from penstock.engine.queues.machine import Change, Holder, LedgerMachine, Receipt, Verdict, VerdictKind, Want
+from penstock.engine.queues.machine import LedgerMachine, Want
 from penstock.engine.queues.receiving import Receiving
 from penstock.engine.queues.settings import QUEUE_RULES, QueueRules, parse_rules
 from penstock.engine.queues.tally import Tally
+from penstock.engine.queues.verdicts import Change, Holder, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import DELAYED, DYING, LEASED, READY, SETTLED, SHAKEN, Counted, Run
 from penstock.errors import PenstockError
 from penstock.observe.stats import Stats

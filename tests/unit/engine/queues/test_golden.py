@@ -22,7 +22,8 @@ from tests.golden.make_queues import (
 
 from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.engine import Engine
-from penstock.engine.queues.machine import Change, Receipt, Want
+from penstock.engine.queues.machine import Want
+from penstock.engine.queues.verdicts import Change, Receipt
 from penstock.engine.queues.window import LEASED, READY
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.ports.metadata import MetadataStore

@@ -5,8 +5,9 @@ from uuid import UUID
 
 from penstock.engine.coordination.schemas import Entry
 from penstock.engine.queues.entries import Burying, ChunkSaved, LedgerCodec
-from penstock.engine.queues.machine import Change, LedgerMachine, Receipt, Verdict, VerdictKind, Want
+from penstock.engine.queues.machine import LedgerMachine, Want
 from penstock.engine.queues.settings import QUEUE_RULES
+from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import Run
 from penstock.errors import Code, PenstockError
 

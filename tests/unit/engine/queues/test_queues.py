@@ -9,8 +9,9 @@ from tests.unit.engine.test_engine import Machine
 
 from penstock.engine.coordination.outcome import Outcome
 from penstock.engine.queues.headers import ATTEMPTS, OFFSET, REASON
-from penstock.engine.queues.machine import Change, Receipt, Verdict, VerdictKind, Want
+from penstock.engine.queues.machine import Want
 from penstock.engine.queues.receiving import Delivery
+from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.reading import Cursor, Message
 from penstock.errors import Code, PenstockError
 

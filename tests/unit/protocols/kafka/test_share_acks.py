@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.engine.queues.machine import Change, Verdict, VerdictKind
+from penstock.engine.queues.verdicts import Change, Verdict, VerdictKind
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka.share_acks import changes_of, gather_acks
 from penstock.protocols.kafka.share_codec import AckBatch

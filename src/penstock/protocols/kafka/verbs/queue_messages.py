@@ -16,12 +16,13 @@ from penstock.engine.access import Kind, Operation, Resource
 from penstock.engine.partition import Partition
 from penstock.engine.queues.headers import GROUP, LONGEST_ID_BYTES, TOPIC, read_headers
 from penstock.engine.queues.history import Event
-from penstock.engine.queues.machine import Change, Verdict, VerdictKind, Want, Whereabouts
-from penstock.engine.queues.machine import Receipt as Lease
+from penstock.engine.queues.machine import Want, Whereabouts
 from penstock.engine.queues.names import QueueName, parse_queue_name
 from penstock.engine.queues.receipts import Receipt, make_receipt, parse_receipt
 from penstock.engine.queues.receiving import Delivery, size_of
 from penstock.engine.queues.settings import LEAST_VISIBILITY_MS, MOST_VISIBILITY_MS
+from penstock.engine.queues.verdicts import Change, Verdict, VerdictKind
+from penstock.engine.queues.verdicts import Receipt as Lease
 from penstock.engine.queues.window import DELAYED, DYING, LEASED, READY, SETTLED, Run
 from penstock.engine.reading import Message
 from penstock.errors import Code, PenstockError
