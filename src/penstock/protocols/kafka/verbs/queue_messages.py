@@ -332,7 +332,7 @@ async def find_message(asked: Asked) -> Answer:
     if document.has("id"):
         return await _find_by_id(asked, name, partition)
     offset = document.number("offset", 0, _LAST_OFFSET)
-    end = partition.leading().end_offset
+    end = partition.end_offset
     if offset >= end:
         raise PenstockError(
             Code.OFFSET_OUT_OF_RANGE,
