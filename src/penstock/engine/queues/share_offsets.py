@@ -130,18 +130,19 @@ class ShareOffsets:
             PenstockError: NOT_ALLOWED if it is a queue that was made as one; COORDINATOR_NOT_AVAILABLE if a leader was
                 not reached: the group is there still, and what forgot it begins anew if it is used.
         """
-        found = await self._groups.begin_forgetting(group)
-        if found is None:
-            await self._groups.delete(group)
-            return
+        owner = object()
         try:
+            found = await self._groups.begin_forgetting(group, owner)
+            if found is None:
+                await self._groups.delete(group)
+                return
             epoch, begun = found
             topics = [topic for each in begun if (topic := self._topics.get_by_id(each.topic_id)) is not None]
             self._check_no_queue(group, topics)
             await self._forget_everywhere(group, epoch, topics)
-            await self._groups.delete_forgotten(group)
+            await self._groups.delete_forgotten(group, owner)
         finally:
-            await self._groups.end_forgetting(group)
+            await self._groups.end_forgetting(group, owner)
 
     def members_lost(self, lost: Sequence[LostMember]) -> None:
         """Have what they have leased be ended soon; where that is not done, leases end by themselves."""

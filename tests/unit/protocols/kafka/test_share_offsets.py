@@ -11,6 +11,7 @@ from tests.unit.protocols.kafka.share_member import ACCEPT, BAD_STATE, Member, a
 from tests.unit.protocols.kafka.test_share_starts import RESET, heartbeat, joined
 
 from penstock.engine.access import Operation, Resource, Subject
+from penstock.engine.groups.groups import Groups
 from penstock.engine.queues.share_ledgers import Deed, Order, Place, ShareLedgers
 from penstock.errors import Code, PenstockError
 
@@ -268,6 +269,24 @@ def test_nobody_joins_a_group_that_is_being_deleted() -> None:
         with patch.object(ShareLedgers, "_carry_out_at", meanwhile):
             assert await delete(client) == OK
         assert set(found) == {LOADING}
+
+    run(body)
+
+
+def test_who_was_not_answered_deletes_again() -> None:
+    """The group was kept from everybody, and whoever asked for that was told that it could not be."""
+
+    async def body(door: Door) -> None:
+        client = await done(door)
+        begin = Groups.begin_forgetting
+
+        async def unanswered(groups: Groups, *of: Any) -> Any:
+            await begin(groups, *of)
+            raise PenstockError(Code.COORDINATOR_NOT_AVAILABLE, "not replicated in time")
+
+        with patch.object(Groups, "begin_forgetting", unanswered):
+            assert await delete(client) == NO_COORDINATOR
+        assert await delete(client) == OK
 
     run(body)
 
