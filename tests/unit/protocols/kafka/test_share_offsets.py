@@ -334,6 +334,21 @@ def test_a_request_that_failed_half_way_is_made_again() -> None:
     run(body)
 
 
+def test_what_cannot_be_reached_stays_as_it_is() -> None:
+    async def body(door: Door) -> None:
+        client = await done(door)
+        with Lost(Deed.LOOK, 1).here():
+            assert await alter(client, {("t", 0): 3, ("t", 1): 4}) == {("t", 0): OK, ("t", 1): NO_LEADER}
+            assert await forget(client, "t", "nope") == {"t": NO_LEADER, "nope": UNKNOWN_TOPIC}
+        assert await described(client) == {("t", 0): (3, 7), ("t", 1): (10, 0)}
+        topic = door.engine.topics.get("t")
+        assert topic is not None
+        start = await door.engine.groups.share_start("g", topic.topic_id, 1)
+        assert start is not None and start.offset is None, "nor is it written down that it begins elsewhere"
+
+    run(body)
+
+
 def test_an_order_that_comes_late_changes_nothing() -> None:
     async def body(door: Door) -> None:
         client = await done(door)
