@@ -183,8 +183,7 @@ def kafka() -> str:
         "  A group that is told to begin where a partition has no records begins at the nearest offset "
         "that has, or will have.",
         "  A partition that does not exist stands nowhere (-1); Kafka does not answer for it.",
-        "  If a partition's leader cannot be reached, the answer says so for that partition, and the "
-        "same request made again finishes what was begun.",
+        "  If a partition's leader cannot be reached, the answer says so for that partition, which stays as it is.",
         "  DeleteGroups is refused with COORDINATOR_NOT_AVAILABLE then, and the group is there until it "
         "is deleted again; nobody can join it while it is being deleted.",
         "  DeleteGroups refuses a group that is a queue made with `penstock queue create` "

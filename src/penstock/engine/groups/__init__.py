@@ -15,7 +15,7 @@ consumer_requests.py    what is asked of it and what it answers
 consumer_state.py       its records, and what follows from them
 group_config.py         what can be set for a group: names, defaults, bounds; group_configs.py  what is set
 share.py                a group whose members take from the same partitions (KIP-932)
-share_requests.py       what is asked of it and what it answers
+share_requests.py       what is asked of it and what it answers; share_verbs.py  that part of the machine
 share_state.py          its records, and what follows from them
 share_assignor.py       who is to take from which partition
 steps.py                how groups whose members the broker gives their partitions write records

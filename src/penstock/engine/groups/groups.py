@@ -194,22 +194,22 @@ class Groups:
         )
         return epoch
 
-    async def begin_forgetting(self, group_id: str) -> tuple[int, tuple[BegunTopic, ...]] | None:
+    async def begin_forgetting(self, group_id: str, owner: object) -> tuple[int, tuple[BegunTopic, ...]] | None:
         """Keep a share group without members from everybody: its epoch, and what it was given. None: no share group.
 
-        It is so until `end_forgetting` or `delete_forgotten`.
+        It is so until `end_forgetting` or `delete_forgotten` of the same owner.
         """
         found: tuple[int, tuple[BegunTopic, ...]] | None = await self._ask(
-            group_id, lambda m, now, token: m.begin_forgetting(now, token, group_id)
+            group_id, lambda m, now, token: m.begin_forgetting(now, token, group_id, owner)
         )
         return found
 
-    async def end_forgetting(self, group_id: str) -> None:
+    async def end_forgetting(self, group_id: str, owner: object) -> None:
         shard = await self.shards.of(group_id)
-        shard.step(lambda machine, now: machine.end_forgetting(group_id))
+        shard.step(lambda machine, now: machine.end_forgetting(group_id, owner))
 
-    async def delete_forgotten(self, group_id: str) -> None:
-        await self._ask(group_id, lambda m, now, token: m.delete_forgotten(now, token, group_id))
+    async def delete_forgotten(self, group_id: str, owner: object) -> None:
+        await self._ask(group_id, lambda m, now, token: m.delete_forgotten(now, token, group_id, owner))
 
     # --- offsets
 

@@ -18,10 +18,9 @@ ask again. A crash in between leaves a group with fewer offsets, whose deletion 
 nobody's while the leaders of its partitions are told to forget what it has done (`queues/share_offsets.py`).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
-from uuid import UUID
 
 from penstock.engine.coordination.deadlines import Deadlines
 from penstock.engine.coordination.outcome import Outcome, Reply, Token
@@ -36,7 +35,7 @@ from penstock.engine.groups.classic_requests import (
 )
 from penstock.engine.groups.consumer import ConsumerGroup
 from penstock.engine.groups.consumer_requests import ConsumerHeartbeat, ConsumerLimits, LimitsOf
-from penstock.engine.groups.known_topics import TopicInfo, TopicView
+from penstock.engine.groups.known_topics import TopicView
 from penstock.engine.groups.member_room import MemberRoom, Share
 from penstock.engine.groups.offsets import (
     CommitRequest,
@@ -47,7 +46,8 @@ from penstock.engine.groups.offsets import (
 )
 from penstock.engine.groups.retention import RETENTION_MS, Group, expired, reads
 from penstock.engine.groups.share import ShareGroup, TimesOf
-from penstock.engine.groups.share_requests import LostMember, ShareHeartbeat, ShareLimits, ShareTimes
+from penstock.engine.groups.share_requests import ShareLimits, ShareTimes
+from penstock.engine.groups.share_verbs import ShareVerbs, answered, unknown_group
 from penstock.engine.groups.topic_patterns import Sight, TopicPatterns
 from penstock.errors import Code, PenstockError
 
@@ -69,7 +69,7 @@ class GroupListing(NamedTuple):
     """"classic", "consumer" or "share"."""
 
 
-class GroupMachine:
+class GroupMachine(ShareVerbs):
     """Args:
     now: the time of its beginning.
     new_id: makes the unique part of a member id.
@@ -95,6 +95,7 @@ class GroupMachine:
         max_groups: int = MAX_GROUPS,
         room: Share | None = None,
     ) -> None:
+        super().__init__()
         self._new_id = new_id
         self._topics = topics
         self._classic_limits = classic_limits or GroupLimits()
@@ -118,9 +119,6 @@ class GroupMachine:
         """Of the last of those groups; None before it is looked at."""
         self._deleting: dict[str, list[Token]] = {}
         """Groups whose offsets are being taken away, and who waits for it."""
-        self._lost: list[LostMember] = []
-        self._forgetting: set[str] = set()
-        """Share groups of which others are being told that they are deleted."""
 
     # --- members
 
@@ -163,7 +161,7 @@ class GroupMachine:
         group = self._classic(request.group_id, request.member_id)
         group.heartbeat(now, request)
         self._settle(group, now)
-        return _answer(token, None)
+        return answered(token, None)
 
     def leave(self, now: int, token: Token, group_id: str, members: tuple[LeavingMember, ...]) -> Outcome:
         """Members of either kind; administrators remove those of consumer groups like this, too."""
@@ -175,7 +173,7 @@ class GroupMachine:
             group = self._classic(group_id, members[0].member_id if members else "")
             results, outcome = group.leave(now, members)
         self._settle(group, now)
-        return outcome + _answer(token, results)
+        return outcome + answered(token, results)
 
     def consumer_heartbeat(self, now: int, token: Token, request: ConsumerHeartbeat, sight: Sight) -> Outcome:
         """Args:
@@ -196,7 +194,7 @@ class GroupMachine:
             replaced, group = group, None
         if group is None:
             if request.member_epoch != 0:
-                raise self._unknown_group(request.group_id)
+                raise unknown_group(request.group_id)
             self._check_room(request.group_id)
             group = self._blank_consumer(request.group_id)
         result, entries = group.heartbeat(now, request, self._topics, self._room.left_bytes, sight)
@@ -204,20 +202,6 @@ class GroupMachine:
         self._groups[request.group_id] = group
         self._settle(group, now)
         return Outcome((*taken_back, *entries), (Reply(token, result),))
-
-    def share_heartbeat(self, now: int, token: Token, request: ShareHeartbeat) -> Outcome:
-        group = self._find(request.group_id)
-        if group is None:
-            if request.member_epoch != 0:
-                raise self._unknown_group(request.group_id)
-            self._check_room(request.group_id)
-            group = self._blank_share(request.group_id)
-        elif not isinstance(group, ShareGroup):
-            raise self._no_share_group(group)
-        result, entries = group.heartbeat(now, request, self._topics, self._room.left_bytes)
-        self._groups[request.group_id] = group
-        self._settle(group, now)
-        return Outcome(entries, (Reply(token, result),))
 
     # --- offsets
 
@@ -227,7 +211,7 @@ class GroupMachine:
         if group is None:
             if request.generation >= 0:
                 if request.knows_epochs:
-                    raise self._unknown_group(request.group_id)
+                    raise unknown_group(request.group_id)
                 raise self._unknown_generation(request.group_id, request.generation)
             self._check_room(request.group_id)
         else:
@@ -270,7 +254,7 @@ class GroupMachine:
         if isinstance(group, ConsumerGroup) and is_member:
             group.check_commit(now, request.member_id or "", request.member_epoch, None)
         fetched = self._offsets.fetch(request.group_id, request.partitions, require_stable=request.require_stable)
-        return _answer(token, fetched)
+        return answered(token, fetched)
 
     def delete_offsets(self, now: int, token: Token, group_id: str, spots: Iterable[Spot]) -> Outcome:
         """Answered with what became of each partition: None, or a PenstockError."""
@@ -335,78 +319,19 @@ class GroupMachine:
             and (not states or listing.state.lower() in states)
             and (not types or listing.group_type in types)
         ]
-        return _answer(token, tuple(listed))
+        return answered(token, tuple(listed))
 
     def describe_classic(self, now: int, token: Token, group_id: str) -> Outcome:
         group = self._known(group_id)
         if not isinstance(group, ClassicGroup):
             raise PenstockError(Code.GROUP_NOT_FOUND, f"group {group_id!r} is not a classic group")
-        return _answer(token, group.describe())
+        return answered(token, group.describe())
 
     def describe_consumer(self, now: int, token: Token, group_id: str) -> Outcome:
         group = self._known(group_id)
         if not isinstance(group, ConsumerGroup):
             raise PenstockError(Code.GROUP_NOT_FOUND, f"group {group_id!r} is not a consumer group")
-        return _answer(token, group.describe(self._topics))
-
-    def describe_share(self, now: int, token: Token, group_id: str) -> Outcome:
-        return _answer(token, self._share(group_id).describe(self._topics))
-
-    def share_start(self, now: int, token: Token, group_id: str, topic_id: UUID, partition: int) -> Outcome:
-        """Answered with a ShareStart, or None for a partition that the group was never given."""
-        return _answer(token, self._share(group_id).start_of(topic_id, partition))
-
-    def share_topics(self, now: int, token: Token, group_id: str) -> Outcome:
-        """Answered with a tuple of BegunTopic: what there is to forget when the group is deleted."""
-        return _answer(token, self._share(group_id).begun_topics())
-
-    def restart_share(
-        self, now: int, token: Token, group_id: str, starts: Mapping[TopicInfo, Mapping[int, int]]
-    ) -> Outcome:
-        """Have partitions begin anew in a share group without members, which is made if there is none.
-
-        Answered with the group's epoch then.
-        """
-        group = self._find(group_id)
-        if group is None:
-            if not starts:
-                return _answer(token, 0)
-            self._check_room(group_id)
-            group = self._blank_share(group_id)
-        elif not isinstance(group, ShareGroup):
-            raise self._no_share_group(group)
-        epoch, entries = group.restart(starts, self._room.left_bytes)
-        self._groups[group_id] = group
-        self._settle(group, now)
-        return Outcome(entries, (Reply(token, epoch),))
-
-    def forget_share_topics(self, now: int, token: Token, group_id: str, topic_ids: Iterable[UUID]) -> Outcome:
-        """Have it be as if topics had never been given to a share group. Answered with the group's epoch then."""
-        group = self._share(group_id)
-        epoch, entries = group.forget(topic_ids)
-        self._settle(group, now)
-        return Outcome(entries, (Reply(token, epoch),))
-
-    def begin_forgetting(self, now: int, token: Token, group_id: str) -> Outcome:
-        """A share group is about to be deleted: it is nobody's until `end_forgetting`, or until this machine ends.
-
-        Answered with its epoch and the topics it was given, or None for a group of another kind.
-        """
-        group = self._known(group_id)
-        if not isinstance(group, ShareGroup):
-            return _answer(token, None)
-        group.check_deletable()
-        self._forgetting.add(group_id)
-        return _answer(token, (group.epoch, group.begun_topics()))
-
-    def end_forgetting(self, group_id: str) -> Outcome:
-        self._forgetting.discard(group_id)
-        return Outcome()
-
-    def delete_forgotten(self, now: int, token: Token, group_id: str) -> Outcome:
-        """Nobody remembers anything of it any more."""
-        self._forgetting.discard(group_id)
-        return self.delete(now, token, group_id)
+        return answered(token, group.describe(self._topics))
 
     def delete(self, now: int, token: Token, group_id: str) -> Outcome:
         """Answered when the last of its offsets is gone."""
@@ -458,13 +383,6 @@ class GroupMachine:
             records += self._sweep(now)
         return Outcome(records, replies)
 
-    def take_lost(self) -> list[LostMember]:
-        """Members of share groups given up since this was called last: what they have leased is to be ended."""
-        if not self._lost:
-            return []
-        lost, self._lost = self._lost, []
-        return lost
-
     def _sweep(self, now: int) -> list[Entry]:
         if not self._unswept:
             self._unswept = [group.group_id for group in self._all()]
@@ -486,7 +404,7 @@ class GroupMachine:
 
     def _expire(self, group_id: str, unswept: list[Spot], now: int, at_most: int) -> list[Entry]:
         """Takes from `unswept` what it has looked at and need not look at again."""
-        if {group_id} & (self._deleting.keys() | self._forgetting) or (group := self._find(group_id)) is None:
+        if {group_id} & (self._deleting.keys() | self._forgetting.keys()) or (group := self._find(group_id)) is None:
             unswept.clear()
             return []
         is_expired = expired(group, now, self._retention_ms, self._since(group))
@@ -572,19 +490,13 @@ class GroupMachine:
     def _known(self, group_id: str) -> Group:
         group = self._find(group_id)
         if group is None:
-            raise self._unknown_group(group_id)
+            raise unknown_group(group_id)
         return group
 
     def _classic(self, group_id: str, member_id: str) -> ClassicGroup:
         group = self._groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             raise self._unknown_member(group_id, member_id)
-        return group
-
-    def _share(self, group_id: str) -> ShareGroup:
-        group = self._known(group_id)
-        if not isinstance(group, ShareGroup):
-            raise self._no_share_group(group)
         return group
 
     def _blank(self, group_id: str) -> ClassicGroup:
@@ -628,17 +540,6 @@ class GroupMachine:
                 help="delete groups that are not needed",
             )
 
-    def _unknown_group(self, group_id: str) -> PenstockError:
-        return PenstockError(Code.GROUP_NOT_FOUND, f"group {group_id!r} not found")
-
-    def _no_share_group(self, group: Group) -> PenstockError:
-        kind = _listing(group).group_type
-        return PenstockError(
-            Code.GROUP_NOT_FOUND,
-            f"group {group.group_id!r} is a {kind} group, not a share group",
-            help="use another group id",
-        )
-
     def _unknown_member(self, group_id: str, member_id: str) -> PenstockError:
         return PenstockError(Code.UNKNOWN_MEMBER, f"group {group_id!r} has no classic member {member_id!r}")
 
@@ -646,10 +547,6 @@ class GroupMachine:
         return PenstockError(
             Code.ILLEGAL_GENERATION, f"group {group_id!r} has no generation {generation}: it is unknown"
         )
-
-
-def _answer(token: Token, result: object) -> Outcome:
-    return Outcome(replies=(Reply(token, result),))
 
 
 def _listing(group: Group) -> GroupListing:

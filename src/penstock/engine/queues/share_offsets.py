@@ -4,9 +4,10 @@
     forget   the group's record does not have the topic any more      ->  the ledgers forget the group
     delete   the group is kept from everybody                         ->  the ledgers forget it  ->  it is gone
 
-The record comes first, and is safe before a ledger hears of it: what a ledger does by an older word is refused there
-(`machine.alter`). After a crash in between, the same request made again finishes it. Until then the group goes on where
-the ledgers are; whoever asked was told nothing, or which partitions could not be reached. A group is gone last of all:
+What cannot be reached is told and left as it is. The record comes first, and is safe before a ledger hears of it: what
+a ledger is to do by an older word is refused there (`machine.alter`). After a crash in between, the same request made
+again finishes it. Until then the group goes on where the ledgers are; whoever asked was told nothing, or which
+partitions were not reached after all. A group is gone last of all:
 while any ledger may remember it, it is there to be deleted again.
 """
 
@@ -86,17 +87,22 @@ class ShareOffsets:
         The group is made if there is none. Told is what became of each partition.
         """
         refused: Refused = {}
-        starts: dict[TopicInfo, dict[int, int]] = {}
         places: dict[Spot, Place] = {}
         for spot, offset in offsets.items():
-            place, topic = self._place(*spot, offset), self._topics.get(spot[0])
-            if place is None or topic is None:
+            place = self._place(*spot, offset)
+            if place is None:
                 refused[spot] = _unknown(spot)
             elif offset < OPEN:
                 refused[spot] = PenstockError(Code.INVALID_REQUEST, f"{spot[0]}-{spot[1]} cannot begin at {offset}")
             else:
                 places[spot] = place
-                starts.setdefault(_info(topic), {})[spot[1]] = offset
+        away = await self._not_reached(group, places.values())
+        refused |= {spot: away[place] for spot, place in places.items() if place in away}
+        places = {spot: place for spot, place in places.items() if place not in away}
+        starts: dict[TopicInfo, dict[int, int]] = {}
+        for (name, index), place in places.items():
+            if (topic := self._topics.get(name)) is not None:
+                starts.setdefault(_info(topic), {})[index] = place.offset
         epoch = await self._groups.restart_share(group, starts)
         begun = tuple(place for place in places.values() if place.offset != OPEN)
         anew = tuple(place for place in places.values() if place.offset == OPEN)
@@ -110,9 +116,15 @@ class ShareOffsets:
         results: dict[str, PenstockError | None] = dict.fromkeys(names)
         topics = {name: topic for name in names if (topic := self._topics.get(name)) is not None}
         before = {each.topic_id for each in await self._groups.share_topics(group)}
+        for place, refusal in (await self._not_reached(group, _places(topics.values()))).items():
+            for name in [name for name, topic in topics.items() if topic.topic_id == place.topic_id]:
+                results[name] = refusal
+                del topics[name]
         epoch = await self._groups.forget_share_topics(group, [topic.topic_id for topic in topics.values()])
         found = await self._ledgers.order(Order(Deed.FORGET, group, epoch, "", _places(topics.values())))
         for name in names:
+            if results[name] is not None:
+                continue
             topic = topics.get(name)
             standings = [] if topic is None else [found[place] for place in _places([topic])]
             error = next((each.error for each in standings if each.error is not None), None)
@@ -130,18 +142,19 @@ class ShareOffsets:
             PenstockError: NOT_ALLOWED if it is a queue that was made as one; COORDINATOR_NOT_AVAILABLE if a leader was
                 not reached: the group is there still, and what forgot it begins anew if it is used.
         """
-        found = await self._groups.begin_forgetting(group)
-        if found is None:
-            await self._groups.delete(group)
-            return
+        owner = object()
         try:
+            found = await self._groups.begin_forgetting(group, owner)
+            if found is None:
+                await self._groups.delete(group)
+                return
             epoch, begun = found
             topics = [topic for each in begun if (topic := self._topics.get_by_id(each.topic_id)) is not None]
             self._check_no_queue(group, topics)
             await self._forget_everywhere(group, epoch, topics)
-            await self._groups.delete_forgotten(group)
+            await self._groups.delete_forgotten(group, owner)
         finally:
-            await self._groups.end_forgetting(group)
+            await self._groups.end_forgetting(group, owner)
 
     def members_lost(self, lost: Sequence[LostMember]) -> None:
         """Have what they have leased be ended soon; where that is not done, leases end by themselves."""
@@ -172,26 +185,33 @@ class ShareOffsets:
                 )
 
     async def _forget_everywhere(self, group: str, epoch: int, topics: Collection[Topic]) -> None:
-        """First all leaders are asked whether they are there, so that it is all of them or none, but for bad luck."""
         places = _places(topics)
-        for deed in (Deed.LOOK, Deed.FORGET):
-            standings = await self._ledgers.order(Order(deed, group, epoch, "", places))
-            for place, standing in standings.items():
-                if standing.error is not None and standing.error.code not in _GONE:
-                    topic = self._topics.get_by_id(place.topic_id)
-                    name = place.topic_id if topic is None else topic.name
-                    raise PenstockError(
-                        Code.COORDINATOR_NOT_AVAILABLE,
-                        f"group {group!r} is not deleted: {name}-{place.partition} cannot forget it now: "
-                        f"{standing.error}",
-                        help="delete it again when all partitions it reads are led",
-                    )
+        errors = await self._not_reached(group, places)
+        if not errors:
+            errors = _errors(await self._ledgers.order(Order(Deed.FORGET, group, epoch, "", places)))
+        for place, error in errors.items():
+            topic = self._topics.get_by_id(place.topic_id)
+            name = place.topic_id if topic is None else topic.name
+            raise PenstockError(
+                Code.COORDINATOR_NOT_AVAILABLE,
+                f"group {group!r} is not deleted: {name}-{place.partition} cannot forget it now: {error}",
+                help="delete it again when all partitions it reads are led",
+            )
+
+    async def _not_reached(self, group: str, places: Iterable[Place]) -> dict[Place, PenstockError]:
+        """Where nothing can be ordered now. Asked first, so that it is all or nothing, but for bad luck."""
+        return _errors(await self._ledgers.order(Order(Deed.LOOK, group, 0, "", tuple(places))))
 
     def _place(self, name: str, index: int, offset: int = OPEN) -> Place | None:
         topic = self._topics.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
             return None
         return Place(topic.topic_id, index, offset)
+
+
+def _errors(standings: Mapping[Place, Standing]) -> dict[Place, PenstockError]:
+    told = {place: each.error for place, each in standings.items()}
+    return {place: error for place, error in told.items() if error is not None and error.code not in _GONE}
 
 
 def check_count(count: int) -> None:

@@ -11,6 +11,7 @@ from tests.unit.protocols.kafka.share_member import ACCEPT, BAD_STATE, Member, a
 from tests.unit.protocols.kafka.test_share_starts import RESET, heartbeat, joined
 
 from penstock.engine.access import Operation, Resource, Subject
+from penstock.engine.groups.groups import Groups
 from penstock.engine.queues.share_ledgers import Deed, Order, Place, ShareLedgers
 from penstock.errors import Code, PenstockError
 
@@ -272,6 +273,24 @@ def test_nobody_joins_a_group_that_is_being_deleted() -> None:
     run(body)
 
 
+def test_who_was_not_answered_deletes_again() -> None:
+    """The group was kept from everybody, and whoever asked for that was told that it could not be."""
+
+    async def body(door: Door) -> None:
+        client = await done(door)
+        begin = Groups.begin_forgetting
+
+        async def unanswered(groups: Groups, *of: Any) -> Any:
+            await begin(groups, *of)
+            raise PenstockError(Code.COORDINATOR_NOT_AVAILABLE, "not replicated in time")
+
+        with patch.object(Groups, "begin_forgetting", unanswered):
+            assert await delete(client) == NO_COORDINATOR
+        assert await delete(client) == OK
+
+    run(body)
+
+
 def test_what_was_made_as_a_queue_is_not_deleted_with_its_group() -> None:
     async def body(door: Door) -> None:
         client = await done(door)
@@ -311,6 +330,21 @@ def test_a_request_that_failed_half_way_is_made_again() -> None:
             assert await forget(client, "t") == {"t": NO_LEADER}
         assert await forget(client, "t") == {"t": OK}, "one of them knew of it still"
         assert await described(client, topics={"t": (0, 1)}) == {("t", 0): (-1, -1), ("t", 1): (-1, -1)}
+
+    run(body)
+
+
+def test_what_cannot_be_reached_stays_as_it_is() -> None:
+    async def body(door: Door) -> None:
+        client = await done(door)
+        with Lost(Deed.LOOK, 1).here():
+            assert await alter(client, {("t", 0): 3, ("t", 1): 4}) == {("t", 0): OK, ("t", 1): NO_LEADER}
+            assert await forget(client, "t", "nope") == {"t": NO_LEADER, "nope": UNKNOWN_TOPIC}
+        assert await described(client) == {("t", 0): (3, 7), ("t", 1): (10, 0)}
+        topic = door.engine.topics.get("t")
+        assert topic is not None
+        start = await door.engine.groups.share_start("g", topic.topic_id, 1)
+        assert start is not None and start.offset is None, "nor is it written down that it begins elsewhere"
 
     run(body)
 
