@@ -1,6 +1,6 @@
 """Thinning of a log in use: what is needed stays at its offsets, whoever asks for more and whatever crashes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -60,11 +60,15 @@ class Wanted:
         return min(self.safe | self.now, default=None)
 
 
-def thinning_of(bench: Bench, before_placing: Callable[[], None] = lambda: None) -> Thinning:
+async def _nothing() -> None:
+    return None
+
+
+def thinning_of(bench: Bench, before_placing: Callable[[], Awaitable[None]] = _nothing) -> Thinning:
     class Compactor(InlineCompaction):
         async def run(self, job: Job) -> Result:
             result = await super().run(job)
-            before_placing()
+            await before_placing()
             return result
 
     return Thinning(Rewriting(bench.upkeep._shelf, Compactor(bench.disk), 0), every_ms=60_000)
@@ -198,14 +202,14 @@ async def test_after_a_restart_a_thinned_log_is_read_once_and_nothing_is_written
 
 @virtual
 async def test_small_neighbours_are_made_one_when_there_are_enough() -> None:
-    bench = await written(20)
+    bench = await written(40)
     wanted = need(bench, Wanted({5}))
     thinning = thinning_of(bench)
     for _ in range(4):
         bench.clock.jump_ms(120_000)
         await thin(bench, wanted, thinning)
-    assert await offsets(bench) == [5, 400]
-    assert len(bench.log.segments) < 10
+    assert await offsets(bench) == [5, 800]
+    assert len(bench.log.segments) <= 3
     names = [name for name in bench.disk.list_dir(DIRECTORY) if name.endswith(".log")]
     assert len(names) == len(bench.log.segments)
 
@@ -230,7 +234,11 @@ async def test_it_is_given_up_when_somebody_needs_more_before_it_is_in_place() -
     bench = await written()
     wanted = need(bench, Wanted({3}))
     all_offsets = list(range(101))
-    thinning = thinning_of(bench, lambda: wanted.now.add(70))
+
+    async def need_more() -> None:
+        wanted.now.add(70)
+
+    thinning = thinning_of(bench, need_more)
     assert await thin(bench, wanted, thinning) == []
     assert await offsets(bench) == all_offsets
     assert bench.stats.compaction_failures == 0
@@ -266,14 +274,15 @@ async def test_nothing_happens_where_nobody_can_tell() -> None:
 @virtual
 async def test_a_segment_that_retention_took_meanwhile_costs_the_pass() -> None:
     bench = await written()
-    wanted = need(bench, Wanted({3}))
-    thinning = thinning_of(bench)
-    job = await thinning.next_job(bench.log, wanted, bench.clock.now_ms())
-    assert job is not None
-    wanted.safe = {45}
-    await bench.tend()
-    assert bench.log.log_start == 40
-    assert await thinning.run(bench.log, wanted, job, bench.clock.now_ms()) is None
+    wanted = need(bench, Wanted({3, 45}))
+
+    async def expire() -> None:
+        wanted.safe = {45}
+        await bench.tend()
+        assert bench.log.log_start == 40
+
+    assert await thin(bench, wanted, thinning_of(bench, expire)) == []
+    assert bench.stats.compaction_failures == 0
     assert await offsets(bench) == list(range(40, 101))
 
 
