@@ -14,7 +14,7 @@ RULES = {
     "share": SHARE_RULES._replace(limit=4, max_unacked_consumer=12),
     "drop": QUEUE_RULES._replace(
         limit=2,
-        backoff=Backoff(),
+        backoff=Backoff(Growth.FIXED, 1000, 1000),
         ttl_ms=20_000,
         max_messages=15,
         max_bytes=1500,
@@ -30,8 +30,8 @@ RULES = {
         on_full=OnFull.DEAD_LETTER,
     ),
     "slow": QUEUE_RULES._replace(
-        limit=6, backoff=Backoff(Growth.LINEAR, 2000, 7000), max_bytes=3000, on_expiry=OnExpiry.DEAD_LETTER
+        limit=6, backoff=Backoff(Growth.LINEAR, 2000, 5000), max_bytes=3000, on_expiry=OnExpiry.DEAD_LETTER
     ),
-    "steady": QUEUE_RULES._replace(limit=200, backoff=Backoff(Growth.FIXED, 5000, 5000), ttl_ms=5 * HOUR_MS),
+    "steady": QUEUE_RULES._replace(limit=200, backoff=Backoff(Growth.EXPONENTIAL, 100, 1500), ttl_ms=5 * HOUR_MS),
 }
 DURABLE = ("plain", "bulk")

@@ -227,7 +227,11 @@ class LedgerWorld(MessageSteps, RuleBasedStateMachine):
 
     # --- groups and messages
 
-    @initialize(name=st.sampled_from(sorted(RULES)), start=st.sampled_from(STARTS), count=st.integers(0, 40))
+    @initialize(
+        name=st.sampled_from([*sorted(RULES), "slow", "steady"]),
+        start=st.sampled_from(STARTS),
+        count=st.integers(0, 40),
+    )
     def begin(self, name: str, start: int, count: int) -> None:
         self.end += start + count
         self.open(name, start)

@@ -12,7 +12,7 @@ from penstock.cli.output import count_of, output_option, show
 from penstock.cli.queue_leaders import leaders_of, queue_argument
 from penstock.cli.queue_settlement import extend as extend_leases
 from penstock.cli.queue_settlement import failures, settle
-from penstock.cli.transactions import Duration
+from penstock.cli.queue_times import RETURN_DELAY, VISIBILITY
 from penstock.cli.verbs import Fields
 
 _LIST_AT_MOST: Final = 3
@@ -64,7 +64,7 @@ Examples:
 )
 @queue_argument
 @receipts_argument
-@click.option("--delay", "delay_ms", metavar="TIME", type=Duration(), help="Not before so long, such as 5m.")
+@click.option("--delay", "delay_ms", metavar="TIME", type=RETURN_DELAY, help="Not before so long, such as 5m.")
 @click.option("--reject", is_flag=True, help="Never again: dead letters at once.")
 @click.option("--reason", metavar="TEXT", help="Why; dead letters carry it.")
 @output_option
@@ -100,7 +100,7 @@ Examples:
 )
 @queue_argument
 @receipts_argument
-@click.option("--visibility", "visibility_ms", metavar="TIME", type=Duration(), help="How long from now, such as 10m.")
+@click.option("--visibility", "visibility_ms", metavar="TIME", type=VISIBILITY, help="How long from now, such as 10m.")
 @output_option
 @server_options
 def extend(queue: str, receipts: tuple[str, ...], visibility_ms: int | None, output: str, server: Server) -> None:

@@ -15,6 +15,7 @@ from penstock.cli.output import count_of, note
 from penstock.cli.queue_leaders import Leaders, is_passing, leaders_of, partitions_option, queue_argument
 from penstock.cli.queue_messages import BROWSED, LEASED, QueueMessage
 from penstock.cli.queue_settlement import failures, settle
+from penstock.cli.queue_times import VISIBILITY
 from penstock.cli.queue_view import COUNTS
 from penstock.cli.record_options import TOKENS_HELP, choose_form, form_options
 from penstock.cli.record_text import Render
@@ -59,7 +60,7 @@ Also %r receipt, %d deliveries, %a failed attempts, %u when the lease ends.""",
     help="Wait so long for them, such as 30s.",
 )
 @click.option(
-    "--visibility", "visibility_ms", metavar="TIME", type=Duration(), help="How long they are yours; else the queue's."
+    "--visibility", "visibility_ms", metavar="TIME", type=VISIBILITY, help="How long they are yours; else the queue's."
 )
 @click.option("--ack", is_flag=True, help="Acknowledge each after it was printed.")
 @partitions_option

@@ -84,7 +84,10 @@ def redrive(
         return FAILED
     with Verbs(server) as verbs:
         redriving = _Redriving(Leaders(server, verbs, letters), {"origin": queue, "to": target}, most, rate)
-        interrupted = _has_letters(redriving) and redriving.run(places)
+        is_any = _has_letters(redriving)
+        if source is not None and not is_any:
+            raise CommandError(f"there is no topic {source!r} of dead letters; 'penstock topic list' shows all topics")
+        interrupted = is_any and redriving.run(places)
     told = {"queue": queue, "from": letters, "to": back_to, "moved": redriving.moved}
     count = count_of(redriving.moved, "dead letter")
     show(told, output, lambda: click.echo(f"{count} of topic {letters} brought back into queue {back_to}"))

@@ -14,6 +14,7 @@ from penstock.cli.failure import USAGE, CommandError
 from penstock.cli.output import note, output_option
 from penstock.cli.queue_leaders import explain, is_unknown, queue_argument, topic_of
 from penstock.cli.queue_messages import EXTRA_FIELDS
+from penstock.cli.queue_times import TIME_TO_LIVE
 from penstock.cli.queue_view import describe_queue
 from penstock.cli.record_input import Chunk, Form, known_size, read_chunks, read_words
 from penstock.cli.record_options import input_options, read_form
@@ -22,6 +23,7 @@ from penstock.cli.transactions import Duration
 from penstock.cli.verbs import Verbs
 
 _THING: Final = "message"
+_IDS_BY_LINE: Final = 'with --json each line has its own: {"value": ..., "headers": {"penstock-id": ...}}'
 
 
 class Due(click.ParamType[int]):
@@ -73,12 +75,12 @@ Priorities are 0 to 9, the highest, or critical, high, normal, low, background."
 @click.argument("messages", metavar="[MESSAGE]...", nargs=-1)
 @click.option("-f", "--file", "files", metavar="FILE", multiple=True, help="Read a file; - is standard input.")
 @click.option("--id", "message_id", metavar="ID", help="The message's id, by which 'penstock queue where' finds it.")
-@click.option("--ttl", "ttl_ms", metavar="TIME", type=Duration(), help="How long it may wait, such as 1h.")
-@click.option("--priority", metavar="0-9|WORD", help="How urgent it is; 4 if not said.")
+@click.option("--ttl", "ttl_ms", metavar="TIME", type=TIME_TO_LIVE, help="How long it may wait, such as 1h.")
+@click.option("--priority", metavar="0-9|WORD", help="How urgent it is; not acted on yet.")
 @click.option(
-    "--delay", "delay_ms", metavar="TIME", type=Duration(), help="To be delivered after so long, such as 10m."
+    "--delay", "delay_ms", metavar="TIME", type=Duration(), help="Not before so long, such as 10m; not acted on yet."
 )
-@click.option("--deliver-at", "due_ms", metavar="TIME", type=Due(), help="To be delivered at this moment.")
+@click.option("--deliver-at", "due_ms", metavar="TIME", type=Due(), help="Not before this moment; not acted on yet.")
 @click.option("--tenant", metavar="NAME", help="Whose it is, where several share a queue.")
 @input_options
 @click.option("-n", "--count", type=click.IntRange(0), metavar="N", help="Stop after N messages.")
@@ -102,6 +104,8 @@ def send_messages(
     form = _read_form(options, server)
     if messages and (files or form.whole):
         raise CommandError("messages on the command line exclude --file and --whole", code=USAGE)
+    if len(messages) > 1 and options["message_id"] is not None:
+        raise CommandError(f"{len(messages)} messages would have the same --id; {_IDS_BY_LINE}", code=USAGE)
     names = files or ("-",)
     chunks = limit(_read(messages, names, form, has_id=options["message_id"] is not None), count)
     topic = topic_of(queue)
@@ -163,9 +167,7 @@ def _read(messages: Sequence[str], names: Sequence[str], form: Form, *, has_id: 
         seen += len(chunk.records)
         if has_id and seen > 1:
             raise CommandError(
-                f"{chunk.records[-1].place}: a second message would have the same --id; with --json each line has "
-                'its own: {"value": ..., "headers": {"penstock-id": ...}}',
-                code=USAGE,
+                f"{chunk.records[-1].place}: a second message would have the same --id; {_IDS_BY_LINE}", code=USAGE
             )
         yield chunk
 

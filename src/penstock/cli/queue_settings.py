@@ -65,7 +65,8 @@ def _field(name: str) -> str:
     short_help="Make a queue.",
     help="""Make a queue. If there is no topic of its name, it is made, too. The queue of a topic that is there begins
     with the oldest message. NAME:GROUP makes one more queue of topic NAME: each of them gets every message. For what
-    you do not say the server's defaults apply.""",
+    you do not say the server's defaults apply, which 'penstock queue describe' shows: visibility 30s, max-attempts 3,
+    backoff exponential:1s..5m~0.2, dead letters in topic dlq.QUEUE, no ttl and no max-size.""",
     epilog=f"""\b
 Examples:
   penstock queue create jobs

@@ -270,6 +270,7 @@ class TestLooking:
         }, "and say how they died"
         assert not [header for each in again for header in each["headers"] if header["name"].startswith("__dlq")]
         assert queue("redrive", "--all", "--yes").startswith("0 dead letters")
+        assert "no topic 'nowhere' of dead letters" in queue("redrive", "--max", "1", "--from", "nowhere", code=1)
         assert described(queue)["dead"] == 0, "what was brought back is no dead letter any more"
 
     def test_watched(self, queue: Queue, run: Run, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:

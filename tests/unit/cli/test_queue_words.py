@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
+import click
 import pytest
 
 from penstock.cli import queue_receive, queue_redrive, queue_removal, queue_view
@@ -16,10 +17,14 @@ from penstock.cli.failure import UNREACHABLE, CommandError
 from penstock.cli.main import main
 from penstock.cli.queue_leaders import Leaders, unknown_queues
 from penstock.cli.queue_messages import BROWSED, LEASED, QueueMessage
+from penstock.cli.queue_times import RETURN_DELAY, TIME_TO_LIVE, VISIBILITY
 from penstock.cli.queue_view import read_place
 from penstock.cli.record_text import render_json, render_lines, render_people, render_template
 from penstock.cli.verbs import Led, Verbs
+from penstock.engine.queues import headers
+from penstock.engine.queues.machine import LONGEST_DELAY_MS
 from penstock.engine.queues.receipts import make_receipt
+from penstock.engine.queues.settings import LEAST_VISIBILITY_MS, MOST_VISIBILITY_MS, QUEUE_RULES, format_rules
 
 Call = Callable[..., tuple[int, str, str]]
 TOLD: Mapping[str, Any] = {
@@ -65,11 +70,15 @@ class TestWords:
             ("send jobs x --deliver-at 5m", "'5m' is no point in time"),
             ("send jobs x --priority urgent", "--priority: 'urgent' is not 0 to 9, or critical"),
             ("send jobs x --priority 10", "--priority: '10' is not 0 to 9"),
-            ("send jobs x --ttl 0s", "--ttl: '0' is not a number of milliseconds from 1"),
+            ("send jobs x --ttl 0s", "'--ttl': '0s' is out of bounds; a message may wait for 1ms to 36500d"),
+            ("send jobs x y --id a", "2 messages would have the same --id; with --json each line has its own"),
             ("send jobs x --ttl 5", "'5' is no duration"),
             ("send jobs x --file f", "exclude --file and --whole"),
             ("send jobs x --header h", "header 'h' is no NAME=VALUE"),
             ("receive jobs --max 0", "0 is not in the range"),
+            ("receive jobs --visibility 1ms", "'--visibility': '1ms' is out of bounds; a lease lasts 1s to 12h"),
+            ("extend jobs r --visibility 13h", "'--visibility': '13h' is out of bounds; a lease lasts 1s to 12h"),
+            ("nack jobs r --delay 8d", "'--delay': '8d' is out of bounds; a message that comes back waits 0ms to 7d"),
             ("receive jobs --show state", "'state' is no field; there are receipt, topic"),
             ("browse jobs --format %r", "'%r' is no token"),
             ("browse jobs --state settled", "'settled' is not one of 'ready', 'leased', 'delayed', 'dying'"),
@@ -99,6 +108,22 @@ class TestWords:
             assert f"  {name} " in told
             code, out, _ = call(name, "--help")
             assert (code, "Examples:" in out) == (0, True)
+
+    def test_times_are_bounded_as_the_broker_does(self) -> None:
+        bounds = [(LEAST_VISIBILITY_MS, MOST_VISIBILITY_MS), (0, LONGEST_DELAY_MS), (1, headers.LONGEST_MS)]
+        for taken, (least_ms, most_ms) in zip((VISIBILITY, RETURN_DELAY, TIME_TO_LIVE), bounds, strict=True):
+            assert [taken.convert(f"{ms}ms", None, None) for ms in (least_ms, most_ms)] == [least_ms, most_ms]
+            for beyond in {max(least_ms - 1, 0), most_ms + 1} - {least_ms}:
+                with pytest.raises(click.BadParameter):
+                    taken.convert(f"{beyond}ms", None, None)
+
+    def test_help_tells_the_defaults(self, call: Call) -> None:
+        told = " ".join(call("create", "--help")[1].split())
+        rules = format_rules(QUEUE_RULES)
+        for name in ("visibility", "max-attempts", "backoff"):
+            assert f"{name} {rules[name]}," in told
+        assert (rules["dead-letter"], rules["ttl"], rules["max-size"]) == ("default", "none", "none")
+        assert "dead letters in topic dlq.QUEUE, no ttl and no max-size" in told
 
     @pytest.mark.parametrize("word", ["", "1", ":1", "1:", "a:1", "1:-1", "1:2:3", "1:" + "9" * 30])
     def test_what_is_an_id(self, word: str) -> None:

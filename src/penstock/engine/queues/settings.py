@@ -51,7 +51,7 @@ class QueueRules(NamedTuple):
         by_deliveries: the limit counts how often a message was leased instead, as share clients expect.
         max_unacked: messages of the queue that may be leased at a time, in each partition.
         max_unacked_consumer: those that one consumer may have.
-        ttl_ms: how long a message may wait; a shorter time of its own comes before that. None: for ever.
+        ttl_ms: how long a message may wait; its own time comes before that. None: for ever.
         max_messages: those of a partition that are not settled; None: no limit. Likewise `max_bytes`.
         dead_letter: the topic of dead letters; `OWN_TARGET`; or None: they are dropped.
         durable: retention spares what is not settled.
@@ -277,7 +277,7 @@ _ROWS: Final = (
         "ttl_ms",
         "ttl",
         f"{_NOTHING}, or 1ms to {format_duration(MOST_TTL_MS)}",
-        "How long a message may wait for a consumer. A shorter time that the message itself has comes first.",
+        "How long a message may wait for a consumer. The time a message has of its own comes first, be it longer.",
         _or_nothing(_time(1, MOST_TTL_MS)),
         lambda ttl_ms: _NOTHING if ttl_ms is None else format_duration(ttl_ms),
     ),
