@@ -7,8 +7,8 @@ unknown, and the next lease is asked of whoever leads then.
 import random
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -32,6 +32,22 @@ Settings = Mapping[str, str]
 def make_queue(bootstrap: str, queue: str, settings: Settings, *, partitions: int | None = None) -> None:
     with Verbs(Server(bootstrap, "a test", {}, 20.0)) as verbs:
         verbs.ask("create", "queue.create", partitions=partitions, settings=dict(settings), queue=queue)
+
+
+class Worker(Protocol):
+    """Attributes:
+    takes_all: from then on everything is acknowledged.
+    broken: what it ended by, if that was an error of its own.
+    """
+
+    name: str
+    is_over: threading.Event
+    takes_all: threading.Event
+    broken: BaseException | None
+
+    def start(self) -> None: ...
+
+    def join(self) -> None: ...
 
 
 class QueueConsumer(threading.Thread):
@@ -60,7 +76,6 @@ class QueueConsumer(threading.Thread):
         self._coin = random.Random(f"{seed}-{name}")
         self.is_over = threading.Event()
         self.takes_all = threading.Event()
-        """From now on everything is acknowledged."""
         self.broken: BaseException | None = None
 
     def run(self) -> None:
@@ -149,11 +164,21 @@ class QueueLoad:
         most: int = 20,
     ) -> None:
         self._bootstrap, self.queue, self.partitions, self.history = bootstrap, queue, partitions, history
-        self._consumers = [
+        self._consumers = self._make_consumers(each, seed, patience_s, most)
+
+    def _make_consumers(self, each: int, seed: int, patience_s: float, most: int) -> Sequence[Worker]:
+        return [
             QueueConsumer(
-                bootstrap, queue, index, history, name=f"c{index}-{at}", seed=seed, patience_s=patience_s, most=most
+                self._bootstrap,
+                self.queue,
+                index,
+                self.history,
+                name=f"c{index}-{at}",
+                seed=seed,
+                patience_s=patience_s,
+                most=most,
             )
-            for index in range(partitions)
+            for index in range(self.partitions)
             for at in range(each)
         ]
 
