@@ -22,6 +22,8 @@ from tests.chaos.queue_history import Delivery, Letter, QueueHistory, Verdict
 _STALE = "stale_receipt"
 _SHARES = ((Verdict.ACK, 0.7), (Verdict.NACK, 0.13), (Verdict.RELEASE, 0.07), (Verdict.REJECT, 0.05))
 """How likely each is; otherwise a lease is left to end."""
+_WORKS, _WORKS_S = 0.3, 0.4
+"""How likely it is that a consumer works on what it has, and for how long at the most: leaders move meanwhile."""
 _WAIT_MS = 200
 _PAUSE_S = 0.05
 _LOOK_S = 0.25
@@ -113,6 +115,8 @@ class QueueConsumer(threading.Thread):
             had_at = time.monotonic()
             leased = {each["receipt"]: self._delivery(each, asked_at, had_at) for each in told["messages"]}
             self._history.had(leased.values())
+            if leased and self._coin.random() < _WORKS:
+                self.is_over.wait(self._coin.uniform(0, _WORKS_S))
             self._settle(verbs, leaders[self._partition], leased)
 
     def _delivery(self, message: Mapping[str, Any], asked_at: float, had_at: float) -> Delivery:
