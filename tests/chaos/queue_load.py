@@ -7,8 +7,8 @@ unknown, and the next lease is asked of whoever leads then.
 import random
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -22,6 +22,8 @@ from tests.chaos.queue_history import Delivery, Letter, QueueHistory, Verdict
 _STALE = "stale_receipt"
 _SHARES = ((Verdict.ACK, 0.7), (Verdict.NACK, 0.13), (Verdict.RELEASE, 0.07), (Verdict.REJECT, 0.05))
 """How likely each is; otherwise a lease is left to end."""
+_WORKS, _WORKS_S = 0.3, 0.4
+"""How likely it is that a consumer works on what it has, and for how long at the most: leaders move meanwhile."""
 _WAIT_MS = 200
 _PAUSE_S = 0.05
 _LOOK_S = 0.25
@@ -32,6 +34,22 @@ Settings = Mapping[str, str]
 def make_queue(bootstrap: str, queue: str, settings: Settings, *, partitions: int | None = None) -> None:
     with Verbs(Server(bootstrap, "a test", {}, 20.0)) as verbs:
         verbs.ask("create", "queue.create", partitions=partitions, settings=dict(settings), queue=queue)
+
+
+class Worker(Protocol):
+    """Attributes:
+    takes_all: from then on everything is acknowledged.
+    broken: what it ended by, if that was an error of its own.
+    """
+
+    name: str
+    is_over: threading.Event
+    takes_all: threading.Event
+    broken: BaseException | None
+
+    def start(self) -> None: ...
+
+    def join(self) -> None: ...
 
 
 class QueueConsumer(threading.Thread):
@@ -60,7 +78,6 @@ class QueueConsumer(threading.Thread):
         self._coin = random.Random(f"{seed}-{name}")
         self.is_over = threading.Event()
         self.takes_all = threading.Event()
-        """From now on everything is acknowledged."""
         self.broken: BaseException | None = None
 
     def run(self) -> None:
@@ -98,6 +115,8 @@ class QueueConsumer(threading.Thread):
             had_at = time.monotonic()
             leased = {each["receipt"]: self._delivery(each, asked_at, had_at) for each in told["messages"]}
             self._history.had(leased.values())
+            if leased and self._coin.random() < _WORKS:
+                self.is_over.wait(self._coin.uniform(0, _WORKS_S))
             self._settle(verbs, leaders[self._partition], leased)
 
     def _delivery(self, message: Mapping[str, Any], asked_at: float, had_at: float) -> Delivery:
@@ -149,11 +168,21 @@ class QueueLoad:
         most: int = 20,
     ) -> None:
         self._bootstrap, self.queue, self.partitions, self.history = bootstrap, queue, partitions, history
-        self._consumers = [
+        self._consumers = self._make_consumers(each, seed, patience_s, most)
+
+    def _make_consumers(self, each: int, seed: int, patience_s: float, most: int) -> Sequence[Worker]:
+        return [
             QueueConsumer(
-                bootstrap, queue, index, history, name=f"c{index}-{at}", seed=seed, patience_s=patience_s, most=most
+                self._bootstrap,
+                self.queue,
+                index,
+                self.history,
+                name=f"c{index}-{at}",
+                seed=seed,
+                patience_s=patience_s,
+                most=most,
             )
-            for index in range(partitions)
+            for index in range(self.partitions)
             for at in range(each)
         ]
 

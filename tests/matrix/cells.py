@@ -38,7 +38,7 @@ class Cell:
     partitions: int = 3
     disk: DiskKind = "plain"
     clocks: bool = False
-    workload: Literal["plain", "java", "transactions", "defaults", "queue"] = "plain"
+    workload: Literal["plain", "java", "transactions", "defaults", "queue", "shares"] = "plain"
     hold: bool = True
     seconds: float = 0.0
     least_rate: float = 0.0
@@ -458,13 +458,16 @@ def _queue(name: str, fault: faults.Fault, **more: Any) -> Cell:
 
 _QUEUES = [
     _queue("kill-leader", faults.kill("leader")),
+    _queue("kill-leader-shares", faults.kill("leader"), workload="shares", bound_s=30.0),
     _queue("kill-follower", faults.kill("follower"), partitions=1),
     _queue("kill-controller", faults.kill("controller")),
     _queue("kill-all", faults.kill_some(3), bound_s=45.0),
+    _queue("kill-all-shares", faults.kill_some(3), workload="shares", bound_s=45.0),
     _queue("stop-leader", faults.stop("leader")),
     _queue("rolling-restart", faults.rolling_restart(), hold=False),
     _queue("rolling-kills", faults.rolling_kills, hold=False),
     _queue("stop-cont-leader", faults.pause("leader")),
+    _queue("stop-cont-leader-shares", faults.pause("leader"), workload="shares", bound_s=30.0),
     _queue("stop-cont-leader-2s", faults.pause("leader"), promise="none", seconds=2.0),
     _queue(
         "partition-leader-followers",

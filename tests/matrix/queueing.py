@@ -11,6 +11,7 @@ from tests.chaos.history import History, Outcome
 from tests.chaos.load import wait_until
 from tests.chaos.queue_history import Place, QueueHistory, Rules, Verdict
 from tests.chaos.queue_load import QueueLoad, make_queue, read_letters
+from tests.chaos.share_load import ShareLoad
 
 from .arena import Arena
 from .judge import Finding, judge_replicas, longest_gap
@@ -18,6 +19,8 @@ from .replicas import Batch, read_batches
 
 RULES = Rules(limit=3, visibility_s=3.0, backoff_s=1.0)
 _SETTINGS = {"visibility": "3s", "backoff": "fixed:1s", "max-attempts": str(RULES.limit), "durable": "true"}
+_SHARED_VISIBILITY = "15s"
+"""A share consumer has records before it is asked for them, for how long nobody knows."""
 _EACH = 2
 _MOST = 20
 _SAME_S = 20.0
@@ -29,14 +32,25 @@ class Queueing:
 
     Args:
         sends: what producers know of the topic.
+        shares: the consumers are Kafka's share consumers, whose leases end with their sessions.
     """
 
-    def __init__(self, arena: Arena, topic: str, partitions: int, sends: History, *, seed: int, patience_s: float):
+    def __init__(
+        self,
+        arena: Arena,
+        topic: str,
+        partitions: int,
+        sends: History,
+        *,
+        seed: int,
+        patience_s: float,
+        shares: bool = False,
+    ):
         self._arena, self._topic, self._partitions, self._sends = arena, topic, partitions, sends
         bootstrap = arena.cluster.bootstrap
-        make_queue(bootstrap, topic, _SETTINGS)
-        self.history = QueueHistory(RULES)
-        self.load = QueueLoad(
+        make_queue(bootstrap, topic, {**_SETTINGS, "visibility": _SHARED_VISIBILITY} if shares else _SETTINGS)
+        self.history = QueueHistory(RULES._replace(visibility_s=0) if shares else RULES)
+        self.load = (ShareLoad if shares else QueueLoad)(
             bootstrap, topic, partitions, self.history, seed=seed, each=_EACH, patience_s=patience_s, most=_MOST
         )
         self.letters = 0

@@ -48,8 +48,9 @@ settings except for idempotence, and those may see no error. `queue-` cells also
 which lease what the producers send, and acknowledge it, give it back with or without a failed attempt, reject it, or
 let the lease end. Each message must end acknowledged or as one dead letter. None may come again after its
 acknowledgement was confirmed, before its time, or while another consumer has it, and none may lose an attempt that
-was counted. *Acked* has their acknowledgements, too, and the gaps are also those of these. In cells about certificates
-and rules, brokers know each other by certificates, and rules decide what clients may do.
+was counted. In `-shares` cells they are Kafka's share consumers of librdkafka. *Acked* has their acknowledgements, too,
+and the gaps are also those of these. In cells about certificates and rules, brokers know each other by certificates,
+and rules decide what clients may do.
 
 `make chaos` runs the matrix, and `python -m tests.matrix --cells NAME --seed N` runs one cell again. This page is made
 from the figures of such runs (`python -m tests.matrix --report`). The machine had two cores for three brokers, three

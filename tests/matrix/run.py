@@ -177,8 +177,16 @@ def _begin_beside(closing: ExitStack, arena: Arena, cell: Cell, workload: Worklo
         plain = closing.enter_context(PlainClients(cluster.bootstrap, f"{topic}-plain", cell.partitions))
         plain.warm_up(cell.warm_acks)
         return _Beside(plain=plain)
-    if cell.workload == "queue":
-        queueing = Queueing(arena, topic, cell.partitions, workload.history, seed=seed, patience_s=cell.patience_s)
+    if cell.workload in ("queue", "shares"):
+        queueing = Queueing(
+            arena,
+            topic,
+            cell.partitions,
+            workload.history,
+            seed=seed,
+            patience_s=cell.patience_s,
+            shares=cell.workload == "shares",
+        )
         return _Beside(queueing=closing.enter_context(queueing))
     return _Beside()
 

@@ -98,7 +98,7 @@ _UNIT = (
         "unit: all else",
         "tests/unit",
         "tests/runner",
-        budget_s=150,
+        budget_s=165,
         without=[f"tests/unit/{room}" for room in ("storage", "records", "cluster", "cli", "pipelines", "spark")],
     ),
 )
@@ -184,7 +184,7 @@ TEST = (
     _tests("real terminal", "tests/terminal", budget_s=50),
     _tests("real processes: kill, power cut, disk", "tests/chaos", budget_s=250),
     _tests("hostile peers: three workloads", "tests/hostile", budget_s=150),
-    _tests("simulated cluster", "tests/simulation", budget_s=350),
+    _tests("simulated cluster", "tests/simulation", budget_s=370),
     _tests("deployment", "tests/deploy", budget_s=60),
     _tests("models of replication and queues", "tests/model", budget_s=200, environment=_BRIEF_JVM),
 )

@@ -17,7 +17,8 @@ class ConfluentShareMember(ShareMember):
     name = "confluent"
     renews = False
 
-    def __init__(self, bootstrap: str, group: str, topic: str, mode: str, most: int = 500) -> None:
+    def __init__(self, bootstrap: str, group: str, topic: str, mode: str, most: int = 500, **more: Any) -> None:
+        """With `more` settings of librdkafka's, underscores for their dots."""
         self._topic = topic
         self._consumer = ShareConsumer(
             {
@@ -26,6 +27,7 @@ class ConfluentShareMember(ShareMember):
                 "share.acknowledgement.mode": mode,
                 "max.poll.records": most,
                 "fetch.wait.max.ms": 200,
+                **{name.replace("_", "."): value for name, value in more.items()},
             }
         )
         self._consumer.subscribe([topic])
