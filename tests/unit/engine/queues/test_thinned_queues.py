@@ -215,7 +215,8 @@ def test_very_many_ranges_are_told_in_parts() -> None:
     group.window.take_new(end)
     for offset in range(1, end, 2):
         group.window.set(offset, offset, 4)
-    at, found = 0, []
+    at = 0
+    found: list[tuple[int, int]] = []
     while at <= end:
         ranges, last = made.needed(at, end)
         assert len(ranges) <= MOST_RANGES and at <= last <= end
