@@ -1,6 +1,6 @@
 """Queues, as one subject may use them: it has to be allowed to use the topic and the group."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.engine.access import Kind, Operation
@@ -15,6 +15,7 @@ from penstock.engine.queues.settings import OWN_TARGET, QUEUE_RULES, QueueRules,
 from penstock.engine.queues.targets import check_no_circle
 from penstock.engine.queues.verdicts import By, Change
 from penstock.engine.queues.window import Run
+from penstock.engine.reading import Slice
 from penstock.engine.topics import Topic
 
 if TYPE_CHECKING:
@@ -119,6 +120,24 @@ class ActingQueues:
         deliveries = await self._engine.receiving.receive(partition, want, max_bytes, wait_s)
         self._check(Operation.READ, partition.topic, want.group)  # it may have waited long
         return deliveries
+
+    async def find_expired(
+        self, partition: Partition, group: str, parts: Iterable[tuple[Slice, int, int]]
+    ) -> list[Run]:
+        """What has waited for longer than it may, in a queue that was made as one; nobody else's messages expire.
+
+        Args:
+            parts: of batches; each with the first and last offset that is asked about.
+        """
+        self._check(Operation.READ, partition.topic, group)
+        engine = self._engine
+        if not engine.queues.rulebook.is_known(partition.topic, group):
+            return []
+        ttl_ms = engine.queues.rules(partition.topic, group).ttl_ms
+        found: list[Run] = []
+        for batch, first, last in parts:
+            found += await engine.receiving.expiry.find_over(partition, batch, first, last, ttl_ms)
+        return found
 
     async def settle(self, partition: Partition, group: str, by: By, changes: Sequence[Change]) -> None:
         self._check(Operation.READ, partition.topic, group)

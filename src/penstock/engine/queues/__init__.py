@@ -19,5 +19,6 @@ settings.py  what a queue goes by, as text and as values; rulebook.py  what is i
 backoff.py   how long a returned message waits
 sharing.py   where a share group begins to read a partition
 share_offsets.py  where share groups stand, and are to; share_ledgers.py  what their coordinators have ledgers do
+expiry.py    who has waited too long
 headers.py   what a message says of itself, and what the broker says of a dead letter
 """

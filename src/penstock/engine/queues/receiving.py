@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.engine.partition import Partition
-from penstock.engine.queues.headers import read_headers
+from penstock.engine.queues.expiry import Expiry
 from penstock.engine.queues.machine import Leased, Want
 from penstock.engine.queues.queues import Queues
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import Counted, Run
 from penstock.engine.reading import Cursor, Message
-from penstock.engine.steady_clock import SteadyClock
 from penstock.ports.clock import Clock
 
 _RECORD_BYTES = 40
@@ -43,8 +42,7 @@ class Receiving:
 
     def __init__(self, queues: Queues, clock: Clock) -> None:
         self._queues = queues
-        self._clock = clock
-        self._steady_clock = SteadyClock(clock)
+        self.expiry = Expiry(clock, queues.tally)
 
     async def receive(self, partition: Partition, want: Want, max_bytes: int, wait_s: float) -> list[Delivery]:
         """What is ready, at least one message if there is any, or comes within that time. Raises PenstockError."""
@@ -84,7 +82,7 @@ class Receiving:
                 messages, read_to = await _messages_in(partition, counted, max_bytes)
                 max_bytes -= sum(map(size_of, messages))
                 for message in messages:
-                    if self._is_over(message, ttl_ms):
+                    if self.expiry.is_over(message, ttl_ms):
                         changes.append(Change(message.offset, message.offset, Verdict(VerdictKind.EXPIRE)))
                     else:
                         deliveries.append(
@@ -96,21 +94,6 @@ class Receiving:
             if changes:
                 self._queues.settle_soon(partition, group, by, changes)
         return deliveries
-
-    def _is_over(self, message: Message, ttl_ms: int | None) -> bool:
-        """Whether it has waited longer than it may. Its own time comes before the queue's.
-
-        A wall clock that jumps makes nothing old, nor does one that is set back and stamps what is sent with an earlier
-        time: the earlier of both clocks counts.
-        """
-        own = None
-        if message.headers:
-            said = read_headers(message.headers)
-            own = said.ttl_ms
-            self._queues.tally.unread_headers(len(said.unread))
-        longest = ttl_ms if own is None else own
-        now = min(self._clock.now_ms(), self._steady_clock.now_ms())
-        return longest is not None and message.timestamp + longest <= now
 
 
 async def _messages_in(partition: Partition, counted: Counted, max_bytes: int) -> tuple[list[Message], int]:

@@ -133,6 +133,22 @@ def sort_out(ranges: Iterable[Range], stretches: Sequence[Stretch]) -> Sorted:
     return found
 
 
+def without(parts: Iterable[Part], gone: Sequence[tuple[int, int]]) -> list[Part]:
+    """Parts less some offsets, both in rising order."""
+    left: list[Part] = []
+    for part in parts:
+        at = part.first
+        for first, last in gone:
+            if last < at or first > part.last:
+                continue
+            if first > at:
+                left.append(part._replace(first=at, last=first - 1))
+            at = last + 1
+        if at <= part.last:
+            left.append(part._replace(first=at))
+    return left
+
+
 def lay_out(parts: Iterable[Part], batch_size: int | None) -> Layout:
     """What to send for parts of batches in any order.
 

@@ -26,6 +26,7 @@ _NEAR: Final = 1000
 _MOST_LOOKS: Final = 64
 """For what was leased at once; what comes back piece by piece is scattered."""
 _GONE: Final = Verdict(VerdictKind.GONE)
+_EXPIRED: Final = Verdict(VerdictKind.EXPIRE)
 _UNREAD: Final = Verdict(VerdictKind.UNREAD)
 
 
@@ -130,13 +131,20 @@ class Taking:
                 stretches = [known]
             else:
                 stretches = await self._look(partition, leased, max_bytes, at_least_one=at_least_one)
+            found = share_layout.sort_out(leased, stretches)
+            over = await self._find_expired(partition, found.parts)
         except (PenstockError, OSError):
             self._settle(partition, ((first, last) for first, last, _ in leased), _UNREAD)
             raise
-        found = share_layout.sort_out(leased, stretches)
         self._settle(partition, found.nothing, _GONE)
         self._settle(partition, found.unread, _UNREAD)
-        return found
+        self._settle(partition, over, _EXPIRED)
+        return found._replace(parts=share_layout.without(found.parts, over)) if over else found
+
+    async def _find_expired(self, partition: Partition, parts: Iterable[Part]) -> list[tuple[int, int]]:
+        asked = [(part.batch.place, part.first, part.last) for part in parts]
+        found = await self._acting.queues.find_expired(partition, self._session.membership.group, asked)
+        return [(first, last) for first, last in found]
 
     def _settle(self, partition: Partition, parts: Iterable[tuple[int, int]], verdict: Verdict) -> None:
         changes = [Change(first, last, verdict) for first, last in parts]

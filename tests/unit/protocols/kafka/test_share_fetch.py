@@ -26,7 +26,9 @@ from tests.unit.protocols.kafka.transactional_client import ABORT, COMMIT, Produ
 from penstock.cluster.image import BrokerRecord, Image
 from penstock.engine.access import Kind, Operation, Resource, Subject
 from penstock.engine.partition_state import PartitionState
+from penstock.engine.queues.headers import TTL_MS
 from penstock.records.build import build_batch
+from penstock.records.compression import Codec
 
 NOT_LEADER, UNKNOWN_TOPIC, TOPIC_REFUSED, GROUP_REFUSED, STORAGE, UNKNOWN_ID = 6, 3, 29, 30, 56, 100
 LIMIT = {"version": 2, "share_acquire_mode": 1}
@@ -541,5 +543,68 @@ def test_who_keeps_records_for_longer_wants_none() -> None:
             assert refused["error_code"] == BAD_REQUEST
         answer = await member.fetch(version=2, acks={0: [(0, 0, [4])]}, **nothing)
         assert rows(answer)[0]["acknowledge_error_code"] == 0 and not rows(answer)[0]["acquired_records"]
+
+    run(body)
+
+
+# --- what has expired
+
+
+async def with_times(door: Door, settings: dict[str, str], *batches: bytes) -> Member:
+    """A queue that was made as one, and these batches in it."""
+    topic = await door.topic(partitions=1)
+    await door.engine.alter_queues(topic, lambda queues: {**queues, "g": settings})
+    client = await door.client()
+    for batch in batches:
+        assert (await client.produce(batch))["error_code"] == 0
+    await open_group(door)
+    return await Member.of(door)
+
+
+def aged(door: Door, *ages_ms: int, own_ms: int | None = None, codec: int = Codec.NONE) -> bytes:
+    """A batch of messages that were sent so long ago; the first one may have a time of its own."""
+    now = door.clock.now_ms()
+    own = ((TTL_MS, b"%d" % own_ms),) if own_ms is not None else ()
+    return build_batch([(None, b"x", own if not at else (), now - age) for at, age in enumerate(ages_ms)], codec=codec)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_nobody_is_given_what_has_expired(codec: int) -> None:
+    async def body(door: Door) -> None:
+        first, second = aged(door, 9000, 11_000, 0, codec=codec), aged(door, 20_000, 20_000, codec=codec)
+        member = await with_times(door, {"ttl": "10s"}, first, second, aged(door, 0, codec=codec))
+        assert acquired(await member.fetch(0)) == [(0, 0, 1), (2, 2, 1), (5, 5, 1)]
+        figures = await door.engine.queues.figures(door.engine.topics.partition("t", 0), "g")
+        assert (figures.leased, figures.settled_beyond) == (3, 3)
+
+    run(body)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_a_messages_own_time_comes_first(codec: int) -> None:
+    async def body(door: Door) -> None:
+        long = aged(door, 11_000, 11_000, own_ms=60_000, codec=codec)
+        short = aged(door, 5000, 5000, own_ms=1, codec=codec)
+        member = await with_times(door, {"ttl": "10s"}, long, short)
+        assert acquired(await member.fetch(0)) == [(0, 0, 1), (3, 3, 1)]
+
+    run(body)
+
+
+def test_what_has_expired_becomes_a_dead_letter_where_that_is_said() -> None:
+    async def body(door: Door) -> None:
+        member = await with_times(door, {"ttl": "10s", "on-expiry": "dead-letter"}, aged(door, 11_000))
+        assert acquired(await member.fetch(0)) == []
+        await asyncio.sleep(1)
+        assert door.engine.topics.get("dlq.t.g") is not None
+
+    run(body)
+
+
+def test_in_a_group_of_kafkas_nothing_expires() -> None:
+    async def body(door: Door) -> None:
+        member = await filled(door)
+        await member.client.produce(aged(door, 11_000, own_ms=1))
+        assert acquired(await member.fetch(0)) == [(0, 0, 1)]
 
     run(body)
