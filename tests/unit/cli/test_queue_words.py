@@ -22,9 +22,9 @@ from penstock.cli.queue_view import read_place
 from penstock.cli.record_text import render_json, render_lines, render_people, render_template
 from penstock.cli.verbs import Led, Verbs
 from penstock.engine.queues import headers
-from penstock.engine.queues.machine import LONGEST_DELAY_MS
 from penstock.engine.queues.receipts import make_receipt
 from penstock.engine.queues.settings import LEAST_VISIBILITY_MS, MOST_VISIBILITY_MS, QUEUE_RULES, format_rules
+from penstock.engine.queues.verdicts import LONGEST_DELAY_MS
 
 Call = Callable[..., tuple[int, str, str]]
 TOLD: Mapping[str, Any] = {
