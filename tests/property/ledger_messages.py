@@ -99,7 +99,7 @@ class MessageSteps:
             assert refused.value.code is Code.QUEUE_FULL
             return
         capacity.check(count, size_bytes)
-        assert made == ([min(excess, held)] if excess else [])
+        assert made == ([min(excess, held)] if min(excess, held) else [])
         self.end += count
         for _ in range(count):
             log.append(self.now, message.headers, bytes(value))
@@ -276,10 +276,11 @@ def held_in(queue: QueueModel, end: int) -> int:
 
 
 def held_bytes_in(queue: QueueModel, end: int, log: MessageLog) -> int:
-    """Of all from the first one on that is not settled; what is dying takes its share along."""
+    """The share that they have of all from the first one on that is not settled."""
     size = sum(bytes_of(each) for offset, each in log.messages.items() if offset >= queue.start)
-    held, unsettled = held_in(queue, end), unsettled_in(queue, end)
-    return size if held == unsettled else size * held // unsettled
+    unsettled, held = unsettled_in(queue, end), held_in(queue, end)
+    share = size * unsettled // max(end - queue.start, queue.next - queue.start, 1)
+    return share if held == unsettled else share * held // max(unsettled, 1)
 
 
 def excess_of(queue: QueueModel, count: int, size_bytes: int, end: int, log: MessageLog) -> int:

@@ -173,6 +173,10 @@ class ActingQueues:
         self._check(Operation.DESCRIBE, partition.topic, group)
         return await self._engine.queues.whereabouts(partition, group, offset)
 
+    async def due_times(self, partition: Partition, group: str, first: int, last: int) -> Mapping[int, int]:
+        self._check(Operation.DESCRIBE, partition.topic, group)
+        return await self._engine.queues.due_times(partition, group, first, last)
+
     async def history(self, partition: Partition, group: str, offset: int) -> list[Event]:
         self._check(Operation.DESCRIBE, partition.topic, group)
         return await self._engine.queues.history(partition, group, offset, self._engine.turns)

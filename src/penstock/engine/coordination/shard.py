@@ -329,6 +329,11 @@ class Shard(Generic[M]):
             self._forget_turn()
             self._keep(machine, turn.records, turn.replies)
 
+    async def turn_ended(self) -> None:
+        """Return when all that was gathered by now is appended, or is not going to be."""
+        await asyncio.sleep(0)  # others may have something for the same turn
+        self.end_turn()
+
     def _forget_turn(self) -> None:
         self._turn = Turn()
         if self._ending is not None:

@@ -176,9 +176,12 @@ class Burials:
         return self._topics.get(given) or await self._make_topic(given, topic)
 
     async def _letter(self, shard: Shard[LedgerMachine], source: Partition, group: str, offset: int) -> NewRecord:
-        """The dead letter of a message; where its record is gone, one that says so: their number was noted."""
+        """The dead letter of a message; where its record is gone, one that says so: their number was noted.
+
+        Also of one that was purged since, for the same reason.
+        """
         dead = (await shard.machine()).dead(group, offset)
-        message = None if dead is None else await _message_at(source, offset)  # it may be another one that is there
+        message = await _message_at(source, offset)
         now = self._clock.now_ms()
         if dead is not None and dead.cause is entries.Cause.REDRIVEN and message is not None:
             return NewRecord(message.key, message.value, make_return_headers(message.headers, now), now)
@@ -194,7 +197,7 @@ class Burials:
             deliveries=dead.deliveries if dead is not None else 0,
             first_ms=message.timestamp if message is not None else now,
             dead_ms=now,
-            detail="its record is gone" if dead is None or message is None else dead.reason,
+            detail="its record is gone" if message is None else dead.reason if dead is not None else "",
         )
         if message is None or not self._rulebook.copies_dead_letters(source.topic, group):
             return NewRecord(None, None, make_death_headers(death), now)

@@ -1,7 +1,7 @@
 """How much a queue may hold: a batch that would be too much is refused, or the oldest messages make room for it.
 
-A queue holds what it has not settled, in each partition by itself: so many messages, or so many bytes of the log from
-the first of them on. What is asked when a batch comes is two numbers.
+A queue holds what it has not settled, in each partition by itself: so many messages, or so many bytes, which are those
+messages' share of the log from the first of them on. What is asked when a batch comes is two numbers.
 """
 
 from collections.abc import Callable
@@ -51,14 +51,18 @@ class Capacity:
         machine = self._machine()
         if not limited or machine is None:
             return
+        too_many: list[tuple[str, int]] = []
         for name, rules in limited.items():
             if machine.get(name) is None:
                 self._opened(name)
             group = machine.get(name)
-            if group is not None:
-                self._check(group, rules, Held(messages, size_bytes))
+            if group is not None and (excess := self._excess(group, rules, Held(messages, size_bytes))) > 0:
+                too_many.append((name, excess))
+        for name, excess in too_many:  # when no other queue has refused it
+            self._overflow(name, excess)
 
-    def _check(self, group: Group, rules: QueueRules, more: Held) -> None:
+    def _excess(self, group: Group, rules: QueueRules, more: Held) -> int:
+        """How many of the oldest have to go. Raises PenstockError QUEUE_FULL where nothing goes for what comes."""
         held = held_by(self._partition, group)
         if rules.on_full is not OnFull.REJECT:  # what is dying is on its way out, and has made room already
             held = _with_fewer(held, group.window.counts[DYING])
@@ -68,11 +72,8 @@ class Capacity:
         if rules.max_bytes is not None and held.size_bytes + more.size_bytes > rules.max_bytes:
             beyond = held.size_bytes + more.size_bytes - rules.max_bytes
             excess = max(excess, -(-beyond * held.messages // max(held.size_bytes, 1)), 1)
-        if excess <= 0:
-            return
-        if rules.on_full is not OnFull.REJECT:
-            self._overflow(group.name, min(excess, held.messages))
-            return
+        if excess <= 0 or rules.on_full is not OnFull.REJECT:
+            return min(excess, held.messages)
         raise PenstockError(
             Code.QUEUE_FULL,
             f"queue {group.name!r} holds {held.messages} messages, {held.size_bytes} bytes in "
@@ -82,10 +83,14 @@ class Capacity:
 
 
 def held_by(partition: Partition, group: Group) -> Held:
-    """What a group has not settled in a partition, and what the log keeps for it."""
+    """What a group has not settled in a partition, and about how many bytes the log has of it.
+
+    One message that stays for long does not count with all that was settled behind it.
+    """
     window, log = group.window, partition.leading()
-    touched = window.next - window.start - window.counts[SETTLED]
-    return Held(touched + max(log.end_offset - window.next, 0), log.size_from(window.start))
+    span = max(log.end_offset, window.next) - window.start
+    messages = span - window.counts[SETTLED]
+    return Held(messages, log.size_from(window.start) * messages // max(span, 1))
 
 
 def _with_fewer(held: Held, count: int) -> Held:

@@ -55,6 +55,8 @@ class Group:
         """By the offset, longest first."""
         self.burial: entries.Burying | None = None
         """What is being written to dead letters; one at a time."""
+        self.burial_why: Deathbed | None = None
+        """Of all in it, also of those that were purged since."""
         self.last_burial: entries.Burying | None = None
         """What was written before, if it was written since the ledger was loaded."""
         self._ready: list[tuple[int, int]] = []
@@ -172,6 +174,8 @@ class Group:
 
     def _burying(self, value: entries.Burying) -> None:
         self.burial = value if value.runs else None
+        offsets = (offset for run in value.runs for offset in range(run.first, run.last + 1))
+        self.burial_why = next((self.dying[offset] for offset in offsets if offset in self.dying), None)
         if self.burial is None:  # what its producer sent last is not where it was sent
             self.last_burial = None
 
@@ -308,6 +312,13 @@ class Group:
             self.leases.set_count(lease, sum(part.size for part in self.left_of(lease.slot, lease.runs)))
         for offset in [each for each in self.dying if self.window.state_of(each) != DYING]:
             del self.dying[offset]
+
+    def why(self, offset: int) -> Deathbed | None:
+        """Of a message that dies, or is being buried though it was purged meanwhile."""
+        found = self.dying.get(offset)
+        if found is not None or self.burial is None:
+            return found
+        return self.burial_why if any(first <= offset <= last for first, last in self.burial.runs) else None
 
     def are_dying(self, runs: Iterable[Run]) -> bool:
         return all(offset in self.dying for run in runs for offset in range(run.first, run.last + 1))

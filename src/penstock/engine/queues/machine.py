@@ -401,7 +401,7 @@ class LedgerMachine:
         group = self._groups.get(name)
         if group is None:
             return None
-        why = group.dying.get(offset)
+        why = group.why(offset)
         if why is None:
             return None
         deliveries, attempts = group.window.counts_of(offset)
@@ -511,6 +511,18 @@ class LedgerMachine:
         if lease is None:
             return Whereabouts(state, deliveries, attempts)
         return Whereabouts(state, deliveries, attempts, lease.consumer, lease.deadline)
+
+    def due_times(self, name: str, first: int, last: int) -> dict[int, int]:
+        """When those of a range are ready again that wait for it. Raises PenstockError UNKNOWN_QUEUE."""
+        group = self._known(name)
+        found: dict[int, int] = {}
+        if not group.window.counts[DELAYED]:
+            return found
+        for due in self._due:
+            if due.group == group.number and due.first <= last and due.last >= first:
+                for run in group.window.runs_in(max(first, due.first), min(last, due.last), DELAYED):
+                    found |= dict.fromkeys(range(run.first, run.last + 1), due.at)
+        return found
 
     # --- keeping
 

@@ -4,7 +4,6 @@ The ledger of a partition is a machine beside it (`machine.py`), attached when t
 queue. Leases are told at once; verdicts are told when they are as safe as the ledger's log makes them.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -187,7 +186,7 @@ class Queues:
             return outcome
 
         shard.step(step)
-        await asyncio.sleep(0)  # the turn has ended then, and what it came to is appended
+        await shard.turn_ended()  # what the step came to is appended then
         if given.ranges and shard.loaded is not machine:
             raise PenstockError(Code.COORDINATOR_NOT_AVAILABLE, f"the ledger of {partition.name} cannot be written now")
         if given.ranges and partition.is_shared:
@@ -237,6 +236,11 @@ class Queues:
     async def whereabouts(self, partition: Partition, group: str, offset: int) -> Whereabouts:
         machine = await (await self._opened(partition, group)).machine()
         return machine.whereabouts(group, offset)
+
+    async def due_times(self, partition: Partition, group: str, first: int, last: int) -> Mapping[int, int]:
+        """When those of a range are ready again that wait for it."""
+        machine = await (await self._opened(partition, group)).machine()
+        return machine.due_times(group, first, last)
 
     async def history(self, partition: Partition, group: str, offset: int, turns: Turns) -> list[Event]:
         """What became of a message, as far as the ledger's log has it."""

@@ -316,11 +316,15 @@ async def browse_messages(asked: Asked) -> Answer:
     start, end = await _span(asked, name, partition)
     messages, after = await _look(asked, partition, start, end)
     rows = []
+    due: Mapping[int, int] = {}
+    if messages:
+        span = messages[0].offset, messages[-1].offset
+        due = await asked.caller.acting.queues.due_times(partition, name.group, *span)
     for message in messages:
         place = await asked.caller.acting.queues.whereabouts(partition, name.group, message.offset)
         state = _STATES[place.state]
         if place.state != SETTLED and (not states or state in states):
-            rows.append({**_message_fields(partition, message), **_place_fields(place)})
+            rows.append({**_message_fields(partition, message), **_place_fields(place, due.get(message.offset))})
     return {"messages": rows, "next": after, "end": end}
 
 
@@ -340,8 +344,7 @@ async def find_message(asked: Asked) -> Answer:
         )
     if offset >= partition.high_watermark:
         return {"found": {"partition": partition.index, "offset": offset, "state": _UNSAFE}, "next": None}
-    place = await asked.caller.acting.queues.whereabouts(partition, name.group, offset)
-    found = {"partition": partition.index, "offset": offset, **_place_fields(place)}
+    found = await _place_of(asked, name, partition, offset)
     if asked.caller.acting.rights.may(Operation.READ, Kind.TOPIC, name.topic):
         found |= await _history_fields(asked, name, partition, offset)
         if offset >= partition.log_start:
@@ -360,9 +363,8 @@ async def _find_by_id(asked: Asked, name: QueueName, partition: Partition) -> An
     for message in messages:
         if read_headers(message.headers).message_id != wanted:
             continue
-        place = await asked.caller.acting.queues.whereabouts(partition, name.group, message.offset)
-        if place.state != SETTLED:
-            found = {"partition": partition.index, "offset": message.offset, **_place_fields(place)}
+        found = await _place_of(asked, name, partition, message.offset)
+        if found["state"] != _STATES[SETTLED]:
             found |= await _history_fields(asked, name, partition, message.offset)
             return {"found": found | _said_fields(message), "next": None}
     return {"found": None, "next": after}
@@ -422,12 +424,22 @@ def _bytes_fields(name: str, content: bytes | None) -> Answer:
         return {f"{name}_base64": b64encode(content).decode()}
 
 
-def _place_fields(place: Whereabouts) -> Answer:
+async def _place_of(asked: Asked, name: QueueName, partition: Partition, offset: int) -> dict[str, Any]:
+    place = await asked.caller.acting.queues.whereabouts(partition, name.group, offset)
+    due = await asked.caller.acting.queues.due_times(partition, name.group, offset, offset)
+    return {"partition": partition.index, "offset": offset, **_place_fields(place, due.get(offset))}
+
+
+def _place_fields(place: Whereabouts, due: int | None) -> Answer:
+    """
+    Args:
+        due: when it is ready again, if it waits for that.
+    """
     return {
         "state": _STATES[place.state],
         "deliveries": place.deliveries,
         "attempts": place.attempts,
-        "until_ms": place.deadline,
+        "until_ms": place.deadline if due is None else due,
         "consumer": _consumer_name(place.consumer),
     }
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.engine.access import Kind, Operation, Resource
 from penstock.engine.partition import Partition
-from penstock.engine.queues.names import QueueName, parse_queue_name
+from penstock.engine.queues.names import DEAD_LETTERS, QueueName, parse_queue_name
 from penstock.engine.queues.settings import QUEUE_RULES, SETTINGS, format_rules, parse_rules
 from penstock.engine.queues.targets import target_of
 from penstock.engine.topics import MAX_TOPIC_PARTITIONS, Topic
@@ -77,6 +77,12 @@ async def create_queue(asked: Asked) -> Answer:
     parse_rules(given, QUEUE_RULES)
     topic = acting.topics.get(name.topic, Operation.ALTER_CONFIGS)
     is_new = topic is None
+    if topic is None and name.topic.startswith(DEAD_LETTERS):
+        raise PenstockError(
+            Code.INVALID_QUEUE,
+            f"topic {name.topic!r} is not there: brokers make topics of dead letters themselves, with the first letter",
+            help="wait for that letter, or give the queue another name",
+        )
     if topic is None:
         topic = await acting.topics.create(
             name.topic, -1 if partitions is None else partitions, replication=-1 if replication is None else replication
