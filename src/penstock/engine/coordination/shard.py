@@ -140,7 +140,9 @@ class Shard(Generic[M]):
         """Set when the machine is there, or could not be loaded and is tried again later."""
         self._waiting: dict[Token, asyncio.Future[Any]] = {}
         self._next_token = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
+        """When it goes off. A handle does not always know: what is due by the time uvloop is asked has none."""
         self._since_snapshot = 0
         self._kept = 0
         self._saving = asyncio.Lock()
@@ -417,10 +419,10 @@ class Shard(Generic[M]):
         loop = asyncio.get_running_loop()
         due = loop.time() + max(0.001, (deadline - self._around.clock.now_ms()) / 1000)
         if self._timer is not None:
-            if self._timer.when() <= due + 0.001:
+            if self._timer_at <= due + 0.001:
                 return  # it will look again then
             self._timer.cancel()
-        self._timer = loop.call_at(due, self._tick)
+        self._timer, self._timer_at = loop.call_at(due, self._tick), due
 
     def _tick(self) -> None:
         self._timer = None

@@ -3,7 +3,7 @@
 import asyncio
 import errno
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pytest
 from tests.simulated_broker import Broker, batch_of, produce, running, virtual, wait_for
@@ -254,3 +254,18 @@ async def test_a_step_that_breaks_off_costs_the_machine() -> None:
         await wait_for(lambda: found.loaded is not None)
         assert found.loaded is not before
         assert await committed(broker, "g") == {("t", 0): 1}
+
+
+@virtual
+async def test_a_timer_that_does_not_know_when_it_goes_off() -> None:
+    """uvloop gives a plain handle for what is due by the time it is asked."""
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        found = await shard(broker)
+        loop, ticks = asyncio.get_running_loop(), list[None]()
+        state = Mock(next_deadline=lambda: machine.clock.now_ms() - 1000, tick=lambda now: ticks.append(None))
+        with patch.object(loop, "call_at", lambda _, callback: loop.call_soon(callback)):
+            for _ in range(2):
+                found._set_timer(state)
+        found._timer = None
+    assert broker.failures == []
