@@ -141,6 +141,13 @@ class MessageSteps:
             assert held is not None
             assert each[1:] == (held.lease_id, held.deadline, deliveries, attempts)
 
+    def skip(self, name: str, before: int) -> None:
+        """Nobody had any of these yet, and there are none."""
+        queue = self.queues[name]
+        assert not set(range(queue.next, before)) & set(self.messages.messages)
+        queue.skip(before)
+        self.keep(self.machine.skip(name, before).records)  # type: ignore[attr-defined]
+
     # --- what comes back, and what is purged
 
     def fail_again(self, name: str, consumer: str, times: int) -> None:
@@ -239,6 +246,9 @@ class _Asked:
         assert told == {offset: Verdict(kind) for offset, kind in self.expected.items()}
         self.expected = {}
         self._world.settle(group, by, changes)
+
+    def skip_soon(self, partition: MessageLog, group: str, before: int) -> None:
+        self._world.skip(group, before)
 
 
 class _Limited:

@@ -232,6 +232,12 @@ class QueueModel:
         self._settle(offset for offset in self.burial if offset >= self.start)
         self.burial = ()
 
+    def skip(self, before: int) -> None:
+        """There are no messages from `next` on."""
+        offsets = range(self.next, before)
+        self.next = max(self.next, before)
+        self._settle(offsets)
+
     def _settle(self, offsets: Iterable[int]) -> None:
         self.messages.update(dict.fromkeys(offsets, GONE))
         while self.messages.get(self.start) == GONE:

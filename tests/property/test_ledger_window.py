@@ -82,6 +82,13 @@ class World:
         self.window.take_new(last)
         self.offsets |= {offset: Offset() for offset in range(self.next, last + 1)}
 
+    def settle_new(self, to: int, more: int) -> None:
+        last = max(self.place(to), self.next + more)
+        self.window.settle_new(last)
+        new = list(range(self.next, last + 1))
+        self.offsets |= {offset: Offset() for offset in new}
+        self.change(new, state=SETTLED)
+
     def set(self, one: int, other: int, state: int) -> None:
         offsets = self.touched(one, other) if state == SETTLED else self.unsettled(one, other)
         if offsets:
@@ -257,6 +264,7 @@ def _step(name: str, /, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[tu
 
 
 TOUCH = _step("take_new", to=PLACES, more=st.integers(0, 5))
+SKIP = _step("settle_new", to=PLACES, more=st.integers(0, 3 * CHUNK))
 SETTLE = _step("set", one=PLACES, other=PLACES, state=st.just(SETTLED))
 SET = _step("set", one=PLACES, other=PLACES, state=st.sampled_from([READY, DELAYED, DYING, SHAKEN]))
 LEASE = _step("lease", one=PLACES, other=PLACES)
@@ -273,7 +281,9 @@ RESTORE = _step(
 )
 LOOK = _step("look", one=PLACES, other=PLACES)
 STEPS = st.lists(
-    st.one_of(TOUCH, TOUCH, SETTLE, SETTLE, SETTLE, SET, LEASE, LEASE, FAIL, MOVE, CUT, RESTORE, RESTORE, LOOK, LOOK),
+    st.one_of(
+        TOUCH, TOUCH, SKIP, SETTLE, SETTLE, SETTLE, SET, LEASE, LEASE, FAIL, MOVE, CUT, RESTORE, RESTORE, LOOK, LOOK
+    ),
     max_size=30,
 )
 

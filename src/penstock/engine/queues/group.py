@@ -184,6 +184,9 @@ class Group:
         if run.last >= self.window.next:
             if run.first > self.window.next:
                 heappush(self._ready, (self.window.next, run.first - 1))
+            elif run.first == self.window.next and state == SETTLED:
+                self.window.settle_new(run.last)
+                return
             self.window.take_new(run.last)
         for part, slot in self.window.leased_in(run.first, run.last):
             self.leases.less(slot, part.size)

@@ -36,6 +36,8 @@ from penstock.observe.stats import Stats
 from penstock.storage.log.needs import Needed
 
 MOST_GROUPS: Final = 1_000
+_MOST_SKIPPED: Final = 10_000_000
+"""Offsets in one step; some milliseconds."""
 _NO_GROUP: Final = 0
 _NEVER: Final = 1 << 62
 
@@ -250,6 +252,15 @@ class LedgerMachine:
             if not isinstance(value, entries.Leased):
                 self.stirred.add(group.name)
         return [entry(group.number, value) for value in values]
+
+    def skip(self, name: str, before: int) -> Outcome:
+        """There are no records from where nobody had any yet up to `before`: these offsets are settled."""
+        group = self._groups.get(name)
+        if group is None or before <= group.window.next:
+            return NOTHING
+        first = group.window.next
+        gone = entries.Settled(How.GONE, (Run(first, min(before, first + _MOST_SKIPPED) - 1),))
+        return Outcome(tuple(self._apply(group, [gone])))
 
     # --- leasing
 

@@ -209,6 +209,10 @@ class Queues:
 
         self.shards.of(partition).step(step)
 
+    def skip_soon(self, partition: Partition, group: str, before: int) -> None:
+        """There is nothing below an offset of what nobody had yet; see `LedgerMachine.skip`."""
+        self.shards.of(partition).step(lambda machine, now: machine.skip(group, before))
+
     async def leave(self, partition: Partition, group: str, consumer: str, *, graceful: bool) -> int:
         """End all leases of a consumer; returns how many messages that were. A lost one has failed with them."""
         shard = await self._shard(partition)

@@ -79,7 +79,9 @@ class Receiving:
             for counted in leased.ranges:
                 if max_bytes <= 0:
                     break
-                messages, read_to = await _messages_in(partition, counted, max_bytes)
+                messages, read_to, following = await _messages_in(partition, counted, max_bytes)
+                if following > read_to:
+                    self._queues.skip_soon(partition, group, following)
                 max_bytes -= sum(map(size_of, messages))
                 for message in messages:
                     if self.expiry.is_over(message, ttl_ms):
@@ -96,22 +98,24 @@ class Receiving:
         return deliveries
 
 
-async def _messages_in(partition: Partition, counted: Counted, max_bytes: int) -> tuple[list[Message], int]:
-    """The messages of a range, as far as they fit, and the offset behind what was read."""
+async def _messages_in(partition: Partition, counted: Counted, max_bytes: int) -> tuple[list[Message], int, int]:
+    """The messages of a range, as far as they fit; the offset behind what was read; and that of the next message, where
+    one was met behind the range: what was thinned may have left millions of offsets without any.
+    """
     cursor = Cursor(partition, counted.first)
     found: list[Message] = []
     while cursor.offset <= counted.last and max_bytes > 0:
         messages = await cursor.records(max_bytes, 0, counted.last - cursor.offset + 1)
         if not messages:
-            return found, counted.last + 1
+            return found, counted.last + 1, 0
         for message in messages:
             if message.offset > counted.last:
-                return found, counted.last + 1
+                return found, counted.last + 1, message.offset
             if max_bytes <= 0:
-                return found, message.offset
+                return found, message.offset, 0
             found.append(message)
             max_bytes -= size_of(message)
-    return found, min(cursor.offset, counted.last + 1)
+    return found, min(cursor.offset, counted.last + 1), 0
 
 
 def _gone(counted: Counted, messages: Sequence[Message], read_to: int) -> list[Change]:

@@ -225,6 +225,30 @@ class Window:
         self.counts[READY] += last + 1 - self.next
         self.next = last + 1
 
+    def settle_new(self, last: int) -> None:
+        """Offsets up to `last` are settled before anybody had them; there may be millions."""
+        if self._is_partial:
+            return self._settle_new(last)
+        inside = range((self.next + _INSIDE) >> _SHIFT, (last + 1) >> _SHIFT)
+        if not inside:
+            return self._settle_new(last)
+        if self.next & _INSIDE:
+            self._settle_new((inside.start << _SHIFT) - 1)
+        if self.start == self.next:
+            self.start = inside.stop << _SHIFT
+        else:
+            self._chunks.update(dict.fromkeys(inside))
+            self.counts[SETTLED] += len(inside) * CHUNK
+        self.next = inside.stop << _SHIFT
+        if self.next <= last:
+            self._settle_new(last)
+        return None
+
+    def _settle_new(self, last: int) -> None:
+        first = self.next
+        self.take_new(last)
+        self.set(first, last, SETTLED)
+
     def set(self, first: int, last: int, state: int) -> None:
         """Touched offsets from `start` on come into a state, whatever they were in before."""
         counts = self.counts

@@ -59,6 +59,9 @@ class Queues:
     def settle_soon(self, partition: MessageLog, group: str, by: Receipt, changes: Sequence[Change]) -> None:
         self._story.keep(self._story.machine.settle(self._story.now, TO, group, by, changes))
 
+    def skip_soon(self, partition: MessageLog, group: str, before: int) -> None:
+        self._story.keep(self._story.machine.skip(group, before))
+
 
 class Story:
     def __init__(self) -> None:

@@ -141,3 +141,19 @@ def test_leases_are_over_when_a_group_begins_anew() -> None:
     assert isinstance(reply.answer, PenstockError) and reply.answer.code is Code.STALE_RECEIPT
     again, _ = ledger.lease(0, Want("q", "c", 5), 10)
     assert [(each.first, each.last, each.deliveries) for each in again.ranges] == [(2, 6, 1)]
+
+
+def test_millions_of_offsets_without_a_message_are_one_entry_and_take_no_room() -> None:
+    """Thinning leaves such holes, and compaction."""
+    ledger = machine()
+    ledger.lease(0, Want("q", "c", 3), 1 << 40)
+    outcome = ledger.skip("q", 9_000_000)
+    assert len(outcome.records) == 1
+    group = ledger.get("q")
+    assert group is not None
+    assert sum(chunk is not None for _, chunk in group.window.chunks()) == 2, "those at both ends"
+    leased, _ = ledger.lease(0, Want("q", "c", 2), 1 << 40)
+    assert [(each.first, each.last) for each in leased.ranges] == [(9_000_000, 9_000_001)]
+    assert not ledger.skip("q", 9_000_000).records, "somebody has had it"
+    figures = ledger.figures("q", 9_000_002)
+    assert (figures.ready, figures.leased, figures.settled_beyond) == (0, 5, 9_000_000 - 3)

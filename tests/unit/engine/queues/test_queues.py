@@ -14,6 +14,7 @@ from penstock.engine.queues.receiving import Delivery
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.reading import Cursor, Message
 from penstock.errors import Code, PenstockError
+from penstock.storage.log.copied import append_copied
 
 ACK, NACK = Verdict(VerdictKind.ACK), Verdict(VerdictKind.NACK, 0)
 RELEASE, REJECT = Verdict(VerdictKind.RELEASE), Verdict(VerdictKind.REJECT, reason="broken")
@@ -237,3 +238,20 @@ async def test_what_a_leader_wrote_who_could_say_nothing_is_nobodys() -> None:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert (await queues.figures(partition, "q")).ready == 2
+
+
+@virtual
+async def test_a_hole_in_the_log_is_passed_over_at_once() -> None:
+    machine = Machine()
+    async with running(machine.broker()) as broker:
+        reader = await begun(broker)
+        await send(reader, b"a")
+        batch = bytearray(batch_of([b"b"], broker.clock, leader_epoch=reader.partition.leader_epoch))
+        batch[:8] = (50_000).to_bytes(8, "big")  # as it comes from a leader whose log was thinned
+        append_copied(reader.partition.leading(), memoryview(batch))
+        await send(reader, b"c")
+        assert values(await reader.receive(1)) == [b"a"]
+        ledger = reader.partition.attached[0].leading()
+        before = ledger.end_offset
+        assert values(await reader.receive(1)) == [b"b"]
+        assert ledger.end_offset - before < 10
