@@ -14,11 +14,10 @@ from typing import Any
 from bench import machine
 from bench.native import NativeError
 from bench.progress import say
-from bench.queues_report import write_page
+from bench.queues_report import RESULTS, write_page
 from bench.shares import MESSAGES, measure_rounds
 from bench.subject import BrokerError
 
-RESULTS = machine.ROOT / "bench" / "results" / "queues"
 FORMS = {"compiled": {}, "pure": {"PENSTOCK_PURE": "1"}}
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from bench import machine
 from bench.ledger import BACKLOGS, UNSETTLED
 
+RESULTS: Final = machine.ROOT / "bench" / "results" / "queues"
 PAGE: Final = machine.ROOT / "docs" / "benchmarks-queues.md"
 FLAT: Final = 1.2
 Rounds = Sequence[Mapping[str, Mapping[str, float]]]

@@ -1,16 +1,17 @@
-"""`python -m bench.readme`: the table of figures in README.md, from the newest results of one broker and of a cluster.
+"""`python -m bench.readme`: the table of figures in README.md, from the newest results.
 
-With files of results they are taken in place of the newest ones: those of one broker first, combined as bench.report
-does, and those of a cluster, which have gaps.
+They are of one broker, of a cluster and of queues. Files of results are taken in place of the newest ones: those of one
+broker first, combined as bench.report does, and those of a cluster, which have gaps.
 """
 
 import json
 import statistics
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from bench import cluster_report, cluster_throughput, groups, report
+from bench import cluster_report, cluster_throughput, groups, queues_report, report
 from bench.figures import Result, figures
 
 README = Path(__file__).resolve().parent.parent / "README.md"
@@ -81,9 +82,19 @@ def line(result: Result, entry: Entry) -> str:
     return f"| {entry.words}{lost} | {' | '.join(texts)} |"
 
 
-def table(one: Result, cluster: Result) -> str:
+def queue_line(found: Mapping[str, Any]) -> str:
+    """Share groups, of a result of bench.queues."""
+    sides = []
+    for broker in ("penstock", "kafka"):
+        rate, cpu_us = (statistics.median(each[broker][key] for each in found["shares"]) for key in ("rate", "cpu_us"))
+        sides.append(f"{rate / 1000:,.0f} k/s; {two_digits(cpu_us)} µs")
+    return f"| share groups: messages of 100 B leased and acknowledged; broker CPU for each | {' | '.join(sides)} |"
+
+
+def table(one: Result, cluster: Result, queues: Mapping[str, Any]) -> str:
     parts = ((one, ONE), (cluster, CLUSTER), (one, START))
-    return BEGIN + "\n".join(line(result, entry) for result, entries in parts for entry in entries)
+    lines = [line(result, entry) for result, entries in parts for entry in entries]
+    return BEGIN + "\n".join([*lines[:-1], queue_line(queues), lines[-1]])
 
 
 def renewed(text: str, fresh: str) -> str:
@@ -102,7 +113,7 @@ def renewed(text: str, fresh: str) -> str:
 def newest(directory: Path) -> Path:
     found = max(directory.glob("*.json"), default=None)
     if found is None:
-        sys.exit(f"no results in {directory} yet: make bench, make bench-cluster")
+        sys.exit(f"no results in {directory} yet: make bench, make bench-cluster, make bench-queues")
     return found
 
 
@@ -113,7 +124,8 @@ def main() -> None:
     if not ones or len(clusters) != 1:
         sys.exit("give results of one broker, and one of a cluster")
     try:
-        fresh = table(report.combine(ones), clusters[0])
+        queues = json.loads(newest(queues_report.RESULTS).read_text())
+        fresh = table(report.combine(ones), clusters[0], queues)
     except ValueError as failure:
         sys.exit(str(failure))
     README.write_text(renewed(README.read_text(), fresh))
