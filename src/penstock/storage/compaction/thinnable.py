@@ -15,7 +15,8 @@ from penstock.storage.compaction.job import Range
 from penstock.storage.compaction.kept_ranges import count_of, within
 
 MERGED_AT_ONCE = 8
-_NEEDED_SHARE = 0.2
+NEEDED_SHARE = 0.2
+"""Of a segment's offsets; with so many it is not worth it."""
 _NEEDED_AGAIN_SHARE = 0.5
 
 Kept = Mapping[Range, int]
@@ -68,10 +69,10 @@ def _first_run(wanted: Sequence[bool], segments: Sequence[S], most_bytes: int, l
 def _is_worth(segment: S, needed: int, kept: Kept) -> bool:
     span = segment.next_offset - segment.base
     before = kept.get((segment.base, segment.next_offset - 1))
-    least = span * _NEEDED_SHARE if before is None else before * _NEEDED_AGAIN_SHARE
+    least = span * NEEDED_SHARE if before is None else before * _NEEDED_AGAIN_SHARE
     return segment.size > 0 and needed < least
 
 
 def _is_small(segment: S, needed: int, segment_bytes: int) -> bool:
     span = segment.next_offset - segment.base
-    return segment.size * MERGED_AT_ONCE <= segment_bytes and needed < span * _NEEDED_SHARE
+    return segment.size * MERGED_AT_ONCE <= segment_bytes and needed < span * NEEDED_SHARE

@@ -53,7 +53,7 @@ class Thinning:
 
     async def next_job(self, log: Log, needs: Needs, now_ms: int) -> Job | None:
         """What is worth thinning in a log, if anything is."""
-        if log.follows or not self._rewriting.may_begin(log, now_ms):
+        if not self._rewriting.may_begin(log, now_ms):
             return None
         held = held_back(log, now_ms)
         if not held:
