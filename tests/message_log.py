@@ -14,6 +14,8 @@ from penstock.records.record import Headers
 class MessageLog:
     """The partition that is led, and its log. Offsets may have no message."""
 
+    leader_epoch = 0
+
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.name = f"{topic}-0"

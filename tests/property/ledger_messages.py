@@ -141,12 +141,13 @@ class MessageSteps:
             assert held is not None
             assert each[1:] == (held.lease_id, held.deadline, deliveries, attempts)
 
-    def skip(self, name: str, before: int) -> None:
+    def skip(self, name: str, lease_id: int, behind: int, before: int) -> None:
         """Nobody had any of these yet, and there are none."""
         queue = self.queues[name]
-        assert not set(range(queue.next, before)) & set(self.messages.messages)
-        queue.skip(before)
-        self.keep(self.machine.skip(name, before).records)  # type: ignore[attr-defined]
+        assert not set(range(behind, before)) & set(self.messages.messages)
+        if queue.next >= behind:
+            queue.skip(before)
+        self.keep(self.machine.skip(name, lease_id, behind, before).records)  # type: ignore[attr-defined]
 
     # --- what comes back, and what is purged
 
@@ -247,8 +248,8 @@ class _Asked:
         self.expected = {}
         self._world.settle(group, by, changes)
 
-    def skip_soon(self, partition: MessageLog, group: str, before: int) -> None:
-        self._world.skip(group, before)
+    def skip_soon(self, partition: MessageLog, group: str, lease_id: int, behind: int, before: int) -> None:
+        self._world.skip(group, lease_id, behind, before)
 
 
 class _Limited:

@@ -177,10 +177,7 @@ class Leader(Replica):
             raise self._too_large(batch)
         if self.topic in INTERNAL_TOPICS:
             raise PenstockError(Code.INVALID_TOPIC, f"topic {self.topic!r} is written by the broker only")
-        header = check_produced(batch)
-        if self.room is not None:
-            self.room(header.record_count, len(batch))
-        return header
+        return check_produced(batch)
 
     def check_writers(self) -> None:
         """Whether clients may write to it at all. Raises PenstockError INVALID_TOPIC."""
@@ -214,6 +211,8 @@ class Leader(Replica):
             header = patch_append_time(batch, header, append_time)
         elif header.max_timestamp != NO_TIMESTAMP:
             check_timestamp(config, self.topic, header.max_timestamp, self._clock.now_ms())
+        if self.room is not None and not _is_there(log, header):
+            self.room(header.record_count, len(batch))
         return log.append(batch, header, self.leader_epoch, append_time)
 
     def _too_large(self, batch: memoryview) -> PenstockError:
@@ -369,3 +368,13 @@ class Leader(Replica):
             KnownProducer(producer_id, producer, log.active_transactions.open.get(producer_id, NO_OFFSET))
             for producer_id, producer in log.state.producers.items()
         ]
+
+
+def _is_there(log: Log, header: Header) -> bool:
+    """Whether a batch was appended before. Raises PenstockError if it does not follow what its producer sent last."""
+    if header.producer_id < 0 or header.base_sequence < 0:
+        return False
+    sent = log.state.producers.check(
+        header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
+    )
+    return sent is not None

@@ -65,9 +65,10 @@ class LeaderNeeds:
     async def ask(self, first: int, last: int) -> Needed:
         """What the leader has of the beginning of a range; all of it, where that is no less than is worth thinning."""
         partition = self._partition
-        self._epoch = partition.leader_epoch
-        if not partition.is_elsewhere:
-            raise PenstockError(Code.NOT_AVAILABLE, f"{partition.name} is led by nobody else now")
+        if self._epoch < 0:
+            self._epoch = partition.leader_epoch
+        if not partition.is_elsewhere or partition.leader_epoch != self._epoch:
+            raise PenstockError(Code.NOT_AVAILABLE, f"{partition.name} is led by nobody else now, or by another broker")
         cursor = Cursor(partition, first, committed=False, subject=BROKERS, patience_s=_PATIENCE_S)
         found = await cursor.next(_ASKED_BYTES, 0)
         if found.data is None:

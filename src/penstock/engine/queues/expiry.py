@@ -9,6 +9,7 @@ from penstock.engine.queues.tally import Tally
 from penstock.engine.queues.window import Run
 from penstock.engine.reading import Message, Slice, decode
 from penstock.engine.steady_clock import SteadyClock
+from penstock.errors import Code, PenstockError
 from penstock.ports.clock import Clock
 from penstock.records.batch import decode_header
 from penstock.records.compression import Codec
@@ -44,12 +45,20 @@ class Expiry:
     async def find_over(
         self, partition: Partition, batch: Slice, first: int, last: int, ttl_ms: int | None
     ) -> list[Run]:
-        """What is over of some offsets of one batch, which is opened only if anything can be. Raises PenstockError."""
+        """What is over of some offsets of one batch, which is opened only if anything can be.
+
+        Nothing of one that cannot be opened: who gets it finds that out, and says so.
+        """
         data = bytes(batch.file.read_at(batch.size, batch.position))
         if ttl_ms is None and decode_header(data).codec == Codec.NONE and _TTL_NAME not in data:
             return []
         disk = partition.leading().shelf.disk
-        messages, _ = await disk.run(decode, data, (), first, partition.name, last - first + 1)
+        try:
+            messages, _ = await disk.run(decode, data, (), first, partition.name, last - first + 1)
+        except PenstockError as error:
+            if error.code is not Code.CORRUPT_LOG:
+                raise
+            return []
         return joined(each.offset for each in messages if each.offset <= last and self.is_over(each, ttl_ms))
 
     def _now_ms(self) -> int:

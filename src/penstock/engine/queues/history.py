@@ -14,6 +14,7 @@ from penstock.engine.queues import entries
 from penstock.engine.queues.entries import Cause, How, LedgerCodec, Value
 from penstock.engine.queues.window import Run
 from penstock.engine.reading import Cursor
+from penstock.errors import Code, PenstockError
 from penstock.turns import Turns
 
 _READ_BYTES: Final = 256 * 1024
@@ -90,7 +91,12 @@ async def read_history(ledger: Partition, number: int, offset: int, turns: Turns
     events: list[Event] = []
     while True:
         await turns.next()
-        messages = await cursor.records(_READ_BYTES, 0)
+        try:
+            messages = await cursor.records(_READ_BYTES, 0)
+        except PenstockError as error:
+            if error.code is not Code.OFFSET_OUT_OF_RANGE:
+                raise
+            messages = []  # the state was saved meanwhile, and the log begins there
         if not messages:
             return events[-MOST_EVENTS:]
         for message in messages:

@@ -36,6 +36,8 @@ from penstock.observe.stats import Stats
 from penstock.storage.log.needs import Needed
 
 MOST_GROUPS: Final = 1_000
+_MOST_DUE_LOOKED_AT: Final = 20_000
+"""Some milliseconds."""
 _MOST_SKIPPED: Final = 10_000_000
 """Offsets in one step; some milliseconds."""
 _NO_GROUP: Final = 0
@@ -253,10 +255,14 @@ class LedgerMachine:
                 self.stirred.add(group.name)
         return [entry(group.number, value) for value in values]
 
-    def skip(self, name: str, before: int) -> Outcome:
-        """There are no records from where nobody had any yet up to `before`: these offsets are settled."""
+    def skip(self, name: str, lease_id: int, behind: int, before: int) -> Outcome:
+        """There are no records from `behind` up to `before`: what nobody had yet of these offsets is settled.
+
+        Args:
+            lease_id: with which that was seen. It must be there still, or the group may have begun anew meanwhile.
+        """
         group = self._groups.get(name)
-        if group is None or before <= group.window.next:
+        if group is None or not group.leases.of_id(lease_id) or not behind <= group.window.next < before:
             return NOTHING
         first = group.window.next
         gone = entries.Settled(How.GONE, (Run(first, min(before, first + _MOST_SKIPPED) - 1),))
@@ -524,10 +530,13 @@ class LedgerMachine:
         return Whereabouts(state, deliveries, attempts, lease.consumer, lease.deadline)
 
     def due_times(self, name: str, first: int, last: int) -> dict[int, int]:
-        """When those of a range are ready again that wait for it. Raises PenstockError UNKNOWN_QUEUE."""
+        """When those of a range are ready again that wait for it; nothing where very many wait.
+
+        Raises PenstockError UNKNOWN_QUEUE.
+        """
         group = self._known(name)
         found: dict[int, int] = {}
-        if not group.window.counts[DELAYED]:
+        if not group.window.counts[DELAYED] or len(self._due) > _MOST_DUE_LOOKED_AT:
             return found
         for due in self._due:
             if due.group == group.number and due.first <= last and due.last >= first:
@@ -544,6 +553,8 @@ class LedgerMachine:
             return
         group = self._by_number.get(number)
         if isinstance(value, entries.Opened):
+            if group is None and value.is_saved and value.name in self._groups:
+                return
             if group is None:
                 group = self._make(number, value)
             group.replay(value)
@@ -566,6 +577,8 @@ class LedgerMachine:
         for group in list(self._groups.values()):
             if self._groups.get(group.name) is group:
                 for values in group.saved():
+                    if self._groups.get(group.name) is not group:
+                        break  # it was deleted meanwhile, and what is behind that word would bring it back
                     yield [entry(group.number, value) for value in values]
 
     # --- inside

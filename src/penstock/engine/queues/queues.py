@@ -209,9 +209,9 @@ class Queues:
 
         self.shards.of(partition).step(step)
 
-    def skip_soon(self, partition: Partition, group: str, before: int) -> None:
-        """There is nothing below an offset of what nobody had yet; see `LedgerMachine.skip`."""
-        self.shards.of(partition).step(lambda machine, now: machine.skip(group, before))
+    def skip_soon(self, partition: Partition, group: str, lease_id: int, behind: int, before: int) -> None:
+        """There is nothing between two offsets, as was seen with a lease; see `LedgerMachine.skip`."""
+        self.shards.of(partition).step(lambda machine, now: machine.skip(group, lease_id, behind, before))
 
     async def leave(self, partition: Partition, group: str, consumer: str, *, graceful: bool) -> int:
         """End all leases of a consumer; returns how many messages that were. A lost one has failed with them."""

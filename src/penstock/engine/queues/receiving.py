@@ -16,6 +16,7 @@ from penstock.engine.queues.queues import Queues
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import Counted, Run
 from penstock.engine.reading import Cursor, Message
+from penstock.errors import Code, PenstockError
 from penstock.ports.clock import Clock
 
 _RECORD_BYTES = 40
@@ -70,7 +71,7 @@ class Receiving:
 
     async def _read(self, partition: Partition, group: str, leased: Leased, max_bytes: int) -> list[Delivery]:
         """Raises PenstockError; what was leased is given back then."""
-        by = Receipt(leased.lease_id)
+        by, epoch = Receipt(leased.lease_id), partition.leader_epoch
         deliveries: list[Delivery] = []
         changes: list[Change] = []
         ttl_ms = self._queues.rules(partition.topic, group).ttl_ms
@@ -79,9 +80,12 @@ class Receiving:
             for counted in leased.ranges:
                 if max_bytes <= 0:
                     break
-                messages, read_to, following = await _messages_in(partition, counted, max_bytes)
+                messages, behind, following = await _messages_in(partition, counted, max_bytes)
+                if partition.leader_epoch != epoch:  # what was not read may be there all the same
+                    raise PenstockError(Code.NOT_LEADER, f"{partition.name} got another leader meanwhile")
+                read_to = behind
                 if following > read_to:
-                    self._queues.skip_soon(partition, group, following)
+                    self._queues.skip_soon(partition, group, leased.lease_id, read_to, following)
                 max_bytes -= sum(map(size_of, messages))
                 for message in messages:
                     if self.expiry.is_over(message, ttl_ms):

@@ -59,8 +59,8 @@ class Queues:
     def settle_soon(self, partition: MessageLog, group: str, by: Receipt, changes: Sequence[Change]) -> None:
         self._story.keep(self._story.machine.settle(self._story.now, TO, group, by, changes))
 
-    def skip_soon(self, partition: MessageLog, group: str, before: int) -> None:
-        self._story.keep(self._story.machine.skip(group, before))
+    def skip_soon(self, partition: MessageLog, group: str, lease_id: int, behind: int, before: int) -> None:
+        self._story.keep(self._story.machine.skip(group, lease_id, behind, before))
 
 
 class Story:

@@ -146,14 +146,41 @@ def test_leases_are_over_when_a_group_begins_anew() -> None:
 def test_millions_of_offsets_without_a_message_are_one_entry_and_take_no_room() -> None:
     """Thinning leaves such holes, and compaction."""
     ledger = machine()
-    ledger.lease(0, Want("q", "c", 3), 1 << 40)
-    outcome = ledger.skip("q", 9_000_000)
+    held, _ = ledger.lease(0, Want("q", "c", 3), 1 << 40)
+    outcome = ledger.skip("q", held.lease_id, 3, 9_000_000)
     assert len(outcome.records) == 1
     group = ledger.get("q")
     assert group is not None
     assert sum(chunk is not None for _, chunk in group.window.chunks()) == 2, "those at both ends"
     leased, _ = ledger.lease(0, Want("q", "c", 2), 1 << 40)
     assert [(each.first, each.last) for each in leased.ranges] == [(9_000_000, 9_000_001)]
-    assert not ledger.skip("q", 9_000_000).records, "somebody has had it"
+    assert not ledger.skip("q", leased.lease_id, 3, 9_000_000).records, "somebody has had it"
     figures = ledger.figures("q", 9_000_002)
     assert (figures.ready, figures.leased, figures.settled_beyond) == (0, 5, 9_000_000 - 3)
+
+
+def test_a_hole_that_was_seen_before_the_group_began_anew_is_none() -> None:
+    ledger = machine()
+    seen, _ = ledger.lease(0, Want("q", "c", 10), 100)
+    ledger.restart(0, "to", "q", 0)
+    assert not ledger.skip("q", seen.lease_id, 10, 50).records
+    again, _ = ledger.lease(0, Want("q", "c", 5), 100)
+    assert not ledger.skip("q", again.lease_id, 10, 50).records, "what lies before it has not been looked at"
+    assert ledger.figures("q", 100).ready == 95
+
+
+def test_a_group_that_is_deleted_while_the_state_is_saved_does_not_come_back() -> None:
+    ledger = machine()
+    kept: list[Entry] = []
+    kept += ledger.lease(0, Want("q", "c", 10), 100)[1].records
+    for number, piece in enumerate(ledger.saved()):
+        kept += piece
+        if number == 1:
+            kept += ledger.restart(0, "to", "q", 50).records
+            kept += ledger.delete(0, "to", "q").records
+            kept += ledger.open(0, "to", "q", 7).records
+    for entries in (kept, [entry for entry, _ in ledger.dump()]):
+        again = LedgerMachine(lambda group: QUEUE_RULES, tuple, lambda: 1, lambda: 0.0)
+        for each in entries:
+            again.replay(each, -1, None, 0)
+        assert [(group.name, group.window.start) for group in again.groups] == [("q", 7)]

@@ -255,3 +255,19 @@ async def test_a_hole_in_the_log_is_passed_over_at_once() -> None:
         before = ledger.end_offset
         assert values(await reader.receive(1)) == [b"b"]
         assert ledger.end_offset - before < 10
+
+
+@pytest.mark.parametrize("on_full", ["reject", "drop-oldest"])
+def test_a_batch_that_is_there_already_needs_no_room(on_full: str) -> None:
+    """Its producer sends it again, as the answer was lost."""
+
+    @virtual
+    async def told() -> None:
+        async with running(Machine().broker()) as broker:
+            reader = await begun(broker, **{"max-size": "2", "on-full": on_full})
+            sent = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
+            for _ in range(3):
+                await produce(reader.partition, batch_of([b"a", b"b"], broker.clock, **sent))
+                assert (await broker.engine.queues.figures(reader.partition, "q")).ready == 2
+
+    told()
