@@ -264,9 +264,6 @@ async def test_nothing_happens_where_nobody_can_tell() -> None:
     wanted = need(bench, Wanted({3}, is_known=False))
     assert await thin(bench, wanted) == []
     wanted.is_known = True
-    bench.log.follows = True
-    assert await thin(bench, wanted) == []
-    bench.log.follows = False
     bench.log.closed = True
     assert await thin(bench, wanted) == []
 
