@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from tests.peers import kafka, penstock
-from tests.peers.broker import free_ports
+from tests.peers.ports import free_ports
 
 from bench import native
 from bench.cells import MEGABYTE, Cell

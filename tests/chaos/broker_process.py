@@ -3,10 +3,8 @@
 import contextlib
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -18,6 +16,7 @@ import psutil  # type: ignore[import-untyped]
 import yaml
 
 from tests.chaos.load import wait_until
+from tests.peers.ports import free_port
 
 START_TIMEOUT_S = 30.0
 # Nothing is left running when the test process itself is killed.
@@ -31,24 +30,6 @@ class BrokerExitedError(Exception):
         super().__init__(f"exit code {returncode} before ready\n{output}")
         self.returncode = returncode
         self.output = output
-
-
-def free_port() -> int:
-    """A port below the kernel's ephemeral range.
-
-    A client that keeps knocking at the port of a killed broker may be given that very port as its own end
-    when it is an ephemeral one; it then talks to itself, and the broker cannot bind. Below the range it
-    cannot happen.
-    """
-    first_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for port in random.sample(range(10_000, max(first_ephemeral, 12_000)), 200):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError("no free port")
 
 
 class BrokerProcess:

@@ -5,10 +5,8 @@ Every broker answers Metadata from its own view, which may be old. What counts h
 
 import contextlib
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,16 +31,6 @@ _METADATA_VERSION = 9
 _GROUP, _TRANSACTION = 0, 1
 # Nothing is left running when the process that started it is killed.
 _DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
-
-
-def free_port() -> int:
-    """A port below the ephemeral ones: a client that knocks at a dead broker's door is never given that very port."""
-    first_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    for port in random.sample(range(10_000, max(first_ephemeral, 12_000)), 200):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise BrokerError("no free port below the ephemeral ones")
 
 
 class Partition(NamedTuple):

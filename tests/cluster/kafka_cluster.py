@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tests.peers.broker import BrokerError, answers_metadata, tail
 from tests.peers.kafka import java
+from tests.peers.ports import free_port
 
-from .cluster_process import MIN_ISR, REPLICAS, ClusterProcess, Node, free_port
+from .cluster_process import MIN_ISR, REPLICAS, ClusterProcess, Node
 
 _PROPERTIES = {
     "process.roles": "broker,controller",

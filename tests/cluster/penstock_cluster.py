@@ -11,8 +11,9 @@ import yaml
 
 from tests.etcd import Etcd
 from tests.peers.penstock import command
+from tests.peers.ports import free_port
 
-from .cluster_process import ClusterProcess, Node, free_port
+from .cluster_process import ClusterProcess, Node
 
 _ASK_TIMEOUT_S = 2.0
 

@@ -37,9 +37,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 
 from penstock.security.secret_files import load_key
 from tests.conformance.wire import Wire, batch, entity_of, make
+from tests.peers.ports import free_port
 from tests.unit.net.certificates import BROKER, Authority
 
-from .cluster_process import MIN_ISR, REPLICAS, Node, free_port
+from .cluster_process import MIN_ISR, REPLICAS, Node
 from .penstock_cluster import PenstockCluster
 
 ADMIN, PASSWORD = "admin", "correct horse"

@@ -6,8 +6,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer
 
 from tests.conformance.wire import Wire
+from tests.peers.ports import free_port
 
-from .cluster_process import free_port
 from .penstock_cluster import PenstockCluster
 
 _TIMEOUT_S = 60.0

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.peers.broker import BrokerError
+from tests.peers.ports import free_port
 
-from .cluster_process import Node, free_port
+from .cluster_process import Node
 from .conftest import PEER
 from .penstock_cluster import PenstockCluster
 from .steady_load import GONE, SteadyLoad

@@ -5,12 +5,12 @@ import re
 import signal
 import socket
 import subprocess
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.peers.broker import wait_until
+from tests.peers.ports import row_of_ports
 
 from .conftest import PEER
 
@@ -20,21 +20,8 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "cluster"
 _SPAN = 43
 
 
-def first_of_free_ports() -> int:
-    """The beginning of a row of ports that nobody has."""
-    for first in range(20_000, 32_000, _SPAN):
-        with ExitStack() as stack:
-            try:
-                for port in range(first, first + _SPAN):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return first
-    raise OSError("no row of free ports")
-
-
 def test_three_brokers_start_and_stop(tmp_path: Path) -> None:
-    first, told = first_of_free_ports(), tmp_path / "told"
+    first, told = row_of_ports(_SPAN), tmp_path / "told"
     with told.open("wb") as out:
         process = subprocess.Popen(
             [SCRIPT, tmp_path / "data", str(first)], stdout=out, stderr=out, start_new_session=True, cwd=tmp_path

@@ -32,7 +32,7 @@ from penstock.client.fetching import PartitionFetcher
 from penstock.client.security import parse_security
 from penstock.client.settings import Settings
 from tests.peers import kafka
-from tests.peers.broker import free_ports
+from tests.peers.ports import free_ports
 
 from .conftest import PEER
 from .recorded_kafka import RecordedKafka, Recording

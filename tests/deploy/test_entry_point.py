@@ -18,9 +18,9 @@ import pytest
 import yaml
 from confluent_kafka import Consumer, Producer
 
-from tests.cluster.cluster_process import free_port
 from tests.etcd import Certificates, Etcd
 from tests.peers.broker import tail, wait_until
+from tests.peers.ports import free_port
 
 from . import chart
 from .image import SETTINGS, Instructions, broker_of, confine, environment_of, install, read_dockerfile

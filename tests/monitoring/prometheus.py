@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.cluster_process import free_port
+from tests.peers.ports import free_port
 
 _READY_S = 60.0
 _POLL_S = 0.1

@@ -91,12 +91,3 @@ def wait_until(
             raise BrokerError(f"{name} was not ready after {START_TIMEOUT_S:.0f} s\n{tail(log)}")
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(every_s)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports free a moment ago, for a server that cannot be told to choose its own."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

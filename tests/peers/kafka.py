@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from .broker import Broker, BrokerError, answers_metadata, free_ports, wait_until
+from .broker import Broker, BrokerError, answers_metadata, wait_until
+from .ports import free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 # Kafka's own values, made for a data centre, would have a test wait: a deleted topic keeps its files for a minute and

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .broker import STOP_TIMEOUT_S, BrokerError, free_ports, tail, wait_until
+from .broker import STOP_TIMEOUT_S, BrokerError, tail, wait_until
+from .ports import free_ports
 
 _PACKAGES = Path("/usr/lib/postgresql")
 _ACCOUNT = "postgres"

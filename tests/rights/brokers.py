@@ -18,7 +18,7 @@ from tests.conformance.wire import Wire
 from tests.doors.kafka import batch_of, make, produce_values
 from tests.doors.kio_values import entity_of, plain
 from tests.peers import kafka, penstock
-from tests.peers.broker import free_ports
+from tests.peers.ports import free_ports
 
 from .answers import words
 from .questions import (

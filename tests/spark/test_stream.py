@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from tests.conformance.records import CODECS, Record
 from tests.peers import kafka, penstock
-from tests.peers.broker import Broker, free_ports
+from tests.peers.broker import Broker
+from tests.peers.ports import free_ports
 
 from .conftest import PEER
 from .publisher import DEADLINE_S, Publisher, value_at

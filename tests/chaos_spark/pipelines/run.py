@@ -14,7 +14,8 @@ import yaml
 from tests.chaos_spark.kills import resume
 from tests.peers import penstock, postgres
 from tests.peers.bigquery import BigQuery
-from tests.peers.broker import Broker, free_ports
+from tests.peers.broker import Broker
+from tests.peers.ports import free_ports
 from tests.spark.publisher import Publisher
 
 from . import rows

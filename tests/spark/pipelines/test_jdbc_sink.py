@@ -16,7 +16,7 @@ from penstock.pipelines.model import SinkSpec
 from penstock.pipelines.sinks.contract import BatchId, Context, Rejected, Sink
 from penstock.pipelines.sinks.jdbc import open_sink
 from tests.peers import postgres
-from tests.peers.broker import free_ports
+from tests.peers.ports import free_ports
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
