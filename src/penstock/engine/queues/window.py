@@ -65,6 +65,10 @@ class Chunk:
         self.unsettled = CHUNK
 
 
+_FRESH: Final = Chunk()
+"""What every chunk is in which nothing was touched yet; whoever changes anything in it makes one of its own."""
+
+
 class Window:
     """Attributes:
     counts: how many offsets from `start` to `next` are in each state.
@@ -203,6 +207,15 @@ class Window:
             if index in self._chunks:
                 yield index << _SHIFT, self._chunks[index]
 
+    def tried(self, first: int, last: int) -> Iterator[int]:
+        """What of a range is not settled and was given out before, or still is."""
+        for chunk, begin, end, base in self._parts(max(first, self.start), min(last, self.next - 1)):
+            if chunk is None or chunk is _FRESH:
+                continue
+            for at in range(begin, end):
+                if chunk.states[at] != SETTLED and (chunk.states[at] != READY or chunk.deliveries[at]):
+                    yield base + at
+
     def unsettled_below(self, offset: int) -> int:
         """How many there are, touched or not."""
         count = max(offset - self.next, 0)
@@ -217,9 +230,9 @@ class Window:
         """Offsets up to `last` begin to be touched: they are ready, like before, and looked after here."""
         for index in range(self.next >> _SHIFT, (last >> _SHIFT) + 1):
             if index not in self._chunks:
-                chunk = self._chunks[index] = Chunk()
+                self._chunks[index] = _FRESH
                 if self._is_partial and (index << _SHIFT) < self.next:  # what is missing is settled until it is given
-                    count = self.next & _INSIDE
+                    chunk, count = self._own(index), self.next & _INSIDE
                     chunk.states[:count] = _SETTLED_BYTE * count
                     chunk.unsettled -= count
         self.counts[READY] += last + 1 - self.next
@@ -254,7 +267,7 @@ class Window:
         counts = self.counts
         first = max(first, self.start)
         touches_start = False
-        for chunk, begin, end, base in self._parts(first, min(last, self.next - 1)):
+        for chunk, begin, end, base in self._own_parts(first, min(last, self.next - 1)):
             if chunk is None:
                 continue  # what is settled stays it
             before, size = chunk.states[begin:end], end - begin
@@ -275,26 +288,26 @@ class Window:
     def lease(self, first: int, last: int, slot: int) -> None:
         """Touched offsets are given out once more."""
         self.set(first, last, LEASED)
-        for chunk, begin, end, _ in self._parts(max(first, self.start), min(last, self.next - 1)):
+        for chunk, begin, end, _ in self._own_parts(max(first, self.start), min(last, self.next - 1)):
             if chunk is None:
                 continue
             chunk.deliveries[begin:end] = chunk.deliveries[begin:end].translate(_PLUS_ONE)
             chunk.slots[begin:end] = array("I", [slot]) * (end - begin)
 
     def reslot(self, first: int, last: int, slot: int) -> None:
-        for chunk, begin, end, _ in self._parts(first, last):
+        for chunk, begin, end, _ in self._own_parts(first, last):
             if chunk is not None:
                 chunk.slots[begin:end] = array("I", [slot]) * (end - begin)
 
     def failed(self, first: int, last: int) -> None:
         """One more attempt at touched offsets has failed."""
-        for chunk, begin, end, _ in self._parts(max(first, self.start), min(last, self.next - 1)):
+        for chunk, begin, end, _ in self._own_parts(max(first, self.start), min(last, self.next - 1)):
             if chunk is not None:
                 chunk.attempts[begin:end] = chunk.attempts[begin:end].translate(_PLUS_ONE)
 
     def unread(self, first: int, last: int) -> None:
         """Nobody has seen what was leased; it is as if it had not been."""
-        for chunk, begin, end, _ in self._parts(max(first, self.start), min(last, self.next - 1)):
+        for chunk, begin, end, _ in self._own_parts(max(first, self.start), min(last, self.next - 1)):
             if chunk is not None:
                 chunk.deliveries[begin:end] = chunk.deliveries[begin:end].translate(_MINUS_ONE)
 
@@ -382,6 +395,16 @@ class Window:
             end = min(last - base + 1, CHUNK)
             yield self._chunks.get(base >> _SHIFT), first - base, end, base
             first = base + CHUNK
+
+    def _own_parts(self, first: int, last: int) -> Iterator[tuple[Chunk | None, int, int, int]]:
+        """The same, to be changed."""
+        for chunk, begin, end, base in self._parts(first, last):
+            yield (self._own(base >> _SHIFT) if chunk is _FRESH else chunk), begin, end, base
+
+    def _own(self, index: int) -> Chunk:
+        """A chunk in which something is to be touched for the first time."""
+        chunk = self._chunks[index] = Chunk()
+        return chunk
 
     def _move_start(self) -> None:
         if self._is_partial:
