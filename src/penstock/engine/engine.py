@@ -133,7 +133,16 @@ class Engine:
         self.forwarding = Forwarding(self.publishing, self.topics, self.producer_ids, self.access)
         saving = Saving(self._tasks, self.turns, self._upkeep.delete_records, settings.ledger_entries)
         self.queues = Queues(
-            self.coordinators, self.topics, randomness, self.attach, saving, self.group_configs.of, Tally(stats)
+            self.coordinators,
+            self.topics,
+            randomness,
+            self.attach,
+            saving,
+            self.group_configs.of,
+            Tally(stats),
+            clock,
+            self._tasks,
+            self.turns,
         )
         self.queues.burials = Burials(
             self.topics,

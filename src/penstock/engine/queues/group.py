@@ -14,6 +14,8 @@ from penstock.engine.coordination.deadlines import Deadlines
 from penstock.engine.queues import entries
 from penstock.engine.queues.entries import Value
 from penstock.engine.queues.leases import Leases
+from penstock.engine.queues.single_active import ActiveConsumer
+from penstock.engine.queues.sorting.picker import Picker
 from penstock.engine.queues.window import DELAYED, DYING, LEASED, READY, SETTLED, SHAKEN, Run, Window
 
 
@@ -65,6 +67,9 @@ class Group:
         self.is_new = True
         """Whether nothing was said of it yet."""
         self._due = due
+        self.active = ActiveConsumer()
+        self.picker: Picker | None = None
+        """Where messages are not all alike: it says which is next, and hears of each change."""
 
     # --- picking
 
@@ -162,6 +167,9 @@ class Group:
                 window.reslot(run.first, run.last, lease.slot)
             else:
                 window.lease(run.first, run.last, lease.slot)
+                if self.picker is not None:
+                    self.picker.leased(run)
+                    self.picker.delivered(run)
 
     def _settled(self, value: entries.Settled) -> None:
         for run in value.runs:
@@ -181,16 +189,44 @@ class Group:
 
     def _leave(self, run: Run, state: int) -> None:
         """Offsets come into another state, and out of the leases they are in."""
+        picker = self.picker
         if run.last >= self.window.next:
-            if run.first > self.window.next:
+            if run.first > self.window.next and picker is None:
                 heappush(self._ready, (self.window.next, run.first - 1))
             elif run.first == self.window.next and state == SETTLED:
                 self.window.settle_new(run.last)
+                if picker is not None:
+                    picker.settled(run)
                 return
             self.window.take_new(run.last)
         for part, slot in self.window.leased_in(run.first, run.last):
             self.leases.less(slot, part.size)
+            if picker is not None:
+                picker.left(part)
         self.window.set(run.first, run.last, state)
+        if picker is not None and state in (SETTLED, DYING):
+            picker.settled(run)
+
+    def come_back(self, run: Run) -> None:
+        """It can be had again."""
+        if self.picker is None:
+            heappush(self._ready, (run.first, run.last))
+        else:
+            self.picker.returned(run)
+
+    def sort(self, picker: Picker | None) -> None:
+        """Let messages be picked in another way from now on."""
+        if self.picker is not None:
+            self.picker.close()
+        self.picker = picker
+        self._find_ready()
+
+    def _find_ready(self) -> None:
+        self._ready.clear()
+        if self.picker is None:
+            window, first, last = self.window, self.window.start, self.window.next - 1
+            again = [*window.runs_in(first, last, READY), *window.runs_in(first, last, SHAKEN)]
+            self._ready = [(run.first, run.last) for run in sorted(again)]
 
     def _returned(self, value: entries.Returned) -> None:
         for run in value.runs:
@@ -203,7 +239,7 @@ class Group:
             if value.due:
                 heappush(self._due, Due(value.due, value.at, self.number, run.first, run.last, value.is_shaken))
             else:
-                heappush(self._ready, (run.first, run.last))
+                self.come_back(run)
 
     def _renewed(self, value: entries.Renewed) -> None:
         slots = {slot for run in value.runs for _, slot in self.window.leased_in(run.first, run.last)}
@@ -243,10 +279,16 @@ class Group:
             self.dying.clear()
             self.burial = self.last_burial = None
             self.forget_due(0)
+            self.sort(None)
             self.window = Window(value.start)
             return
+        if self.picker is not None:
+            for part, _ in self.window.leased_in(self.window.start, value.start - 1):
+                self.picker.left(part)
         self.window.move_to(value.start)
         self._recount()
+        if self.picker is not None:
+            self.picker.moved()
 
     def led(self, now: int, data_end: int, *, ends_bound: bool) -> None:
         """A broker begins to lead: what lies beyond the data is void, bound leases are over, and its clock is right."""
@@ -287,7 +329,7 @@ class Group:
         found = False
         for run in self.window.runs_in(due.first, due.last, DELAYED):
             self.window.set(run.first, run.last, SHAKEN if due.is_shaken else READY)
-            heappush(self._ready, (run.first, run.last))
+            self.come_back(run)
             found = True
         return found
 
@@ -387,8 +429,7 @@ class Group:
         for part, slot in list(window.leased_in(first, last)):
             if slot not in known:  # its lease was over before it was saved
                 window.set(part.first, part.last, READY)
-        again = [*window.runs_in(first, last, READY), *window.runs_in(first, last, SHAKEN)]
-        self._ready = [(run.first, run.last) for run in sorted(again)]
+        self._find_ready()
         self._is_restoring = False
 
 

@@ -17,6 +17,8 @@ from penstock.engine.queues.entries import Cause, How, Value, entry
 from penstock.engine.queues.group import Due, Group
 from penstock.engine.queues.needed import needed_by
 from penstock.engine.queues.settings import OnFull, QueueRules
+from penstock.engine.queues.sorting.marks import NORMAL, Said
+from penstock.engine.queues.sorting.sorting import Sorting
 from penstock.engine.queues.tally import PURGED, TRIMMED, Back, Tally
 from penstock.engine.queues.verdicts import (
     LONGEST_LEASE_MS,
@@ -52,6 +54,7 @@ class Want(NamedTuple):
     most: messages.
     visibility_ms: None for the queue's own.
     bound: see `entries.Leased.is_bound`.
+    lane: only messages of this one; None for all.
     """
 
     group: str
@@ -59,6 +62,7 @@ class Want(NamedTuple):
     most: int
     visibility_ms: int | None = None
     bound: bool = False
+    lane: int | None = None
 
 
 class Leased(NamedTuple):
@@ -122,6 +126,7 @@ class LedgerMachine:
     new_id: an id no lease ever had.
     chance: at least 0, less than 1, for backoff.
     tally: what steps come to is counted there.
+    made: groups that were made as queues.
     """
 
     def __init__(
@@ -131,6 +136,7 @@ class LedgerMachine:
         new_id: Callable[[], int],
         chance: Callable[[], float],
         tally: Tally | None = None,
+        made: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._rules = rules
         self._durable = durable
@@ -142,6 +148,7 @@ class LedgerMachine:
         self._next_number = _NO_GROUP + 1
         self._deadlines: Deadlines[tuple[int, int]] = Deadlines()
         self._due: list[Due] = []
+        self.sorting = Sorting(made)
         self.epoch = -1
         """Of the leader whose word is the last here."""
         self.has_begun = False
@@ -280,12 +287,15 @@ class LedgerMachine:
         self._ripen(now)
         rules = self._rules(group.name)
         leases = group.leases
+        if rules.single_active and not group.active.may_have(want.consumer, leases, now, rules.visibility_ms):
+            return Leased(0, now, ()), NOTHING
+        end = self.sorting.reach(group, rules, end)
         room = min(
             want.most,
             rules.max_unacked - leases.count,
             rules.max_unacked_consumer - leases.held_by(want.consumer),
         )
-        runs = tuple(group.pick(room, end, self._tries_left(group, rules))) if room > 0 else ()
+        runs = tuple(self._pick(now, group, rules, room, end, want.lane)) if room > 0 else ()
         if not runs:
             return Leased(0, now, ()), NOTHING
         visibility_ms = rules.visibility_ms if want.visibility_ms is None else want.visibility_ms
@@ -295,6 +305,25 @@ class LedgerMachine:
         kept = self._apply(group, [value])
         ranges = tuple(part for run in runs for part in group.window.counted(run.first, run.last))
         return Leased(lease_id, deadline, ranges), Outcome(tuple(kept))
+
+    def _pick(self, now: int, group: Group, rules: QueueRules, most: int, end: int, lane: int | None) -> list[Run]:
+        tries_left = self._tries_left(group, rules)
+        if group.picker is not None:
+            return group.picker.pick(now, most, end, tries_left, lane)
+        if lane not in (None, NORMAL):
+            return []
+        return group.pick(most, end, tries_left)
+
+    def is_tired(self, name: str) -> bool:
+        """Whether the last one who wanted something of a group got too little, as there was so much to look at."""
+        group = self._groups.get(name)
+        return group is not None and group.picker is not None and group.picker.is_tired
+
+    def looked(self, now: int, last: int, said: Sequence[Said], published_ms: int) -> None:
+        """The records up to an offset were looked at; see `Marks.take`."""
+        known = [(group, self._rules(group.name)) for group in self.groups]
+        self.sorting.take(last, said, published_ms, now, known)
+        self.stirred.update(group.name for group, _ in known)
 
     def _tries_left(self, group: Group, rules: QueueRules) -> Callable[[int], int]:
         def tries_left(offset: int) -> int:
@@ -329,7 +358,7 @@ class LedgerMachine:
         group = self._known(name)
         rules = self._rules(name)
         done: list[Entry] = []
-        while excess > 0 and (runs := group.pick(excess, end, lambda offset: MOST_COUNTED)):
+        while excess > 0 and (runs := self._pick_to_drop(now, group, excess, end)):
             if rules.on_full is OnFull.DEAD_LETTER:
                 values = bury(rules, Cause.OVERFLOW, How.OVERFLOWED, 0, "", runs)
             else:
@@ -337,6 +366,12 @@ class LedgerMachine:
             done += self._apply(group, values)
             excess -= sum(run.size for run in runs)
         return Outcome(tuple(done))
+
+    def _pick_to_drop(self, now: int, group: Group, most: int, end: int) -> list[Run]:
+        if group.picker is not None:
+            end = min(end, self.sorting.end)
+            return group.picker.pick(now, most, end, lambda offset: MOST_COUNTED, is_lowest=True)
+        return group.pick(most, end, lambda offset: MOST_COUNTED)
 
     def redrive(self, now: int, to: Token, name: str, queue: str, wanted: Sequence[Run], end: int) -> Outcome:
         """Have dead letters that nobody has go back to the queue they are from. Replies how many.
@@ -362,6 +397,7 @@ class LedgerMachine:
         rules = self._rules(group.name)
         done: list[Entry] = []
         count = 0
+        group.active.left(consumer)
         for lease in group.leases.of_consumer(consumer):
             runs = list(group.left_of(lease.slot, lease.runs))
             count += sum(run.size for run in runs)
@@ -431,8 +467,8 @@ class LedgerMachine:
     # --- time
 
     def next_deadline(self) -> int | None:
-        times = [at for at in (self._deadlines.next(), self._due[0].at if self._due else None) if at is not None]
-        return min(times, default=None)
+        times = self._deadlines.next(), self._due[0].at if self._due else None, self.sorting.next_deadline(self.groups)
+        return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: int) -> Outcome:
         """End the leases whose time is up, and let be had what was delayed until now."""
@@ -455,6 +491,7 @@ class LedgerMachine:
             group = self._by_number.get(due.group)
             if group is not None and group.ripen(due):
                 self.stirred.add(group.name)
+        self.stirred.update(self.sorting.fall_due(now, self.groups))
 
     # --- leading
 
@@ -593,6 +630,7 @@ class LedgerMachine:
     def _delete(self, group: Group) -> None:
         group.leases.clear()
         group.forget_due(0)
+        group.sort(None)
         del self._groups[group.name], self._by_number[group.number]
 
     def _known(self, name: str) -> Group:

@@ -23,12 +23,15 @@ from penstock.engine.queues.machine import Figures, Leased, LedgerMachine, Want,
 from penstock.engine.queues.rulebook import Rulebook
 from penstock.engine.queues.saving import Saving
 from penstock.engine.queues.settings import QueueRules
+from penstock.engine.queues.sorting.indexer import Indexer
 from penstock.engine.queues.tally import Tally
 from penstock.engine.queues.verdicts import By, Change
 from penstock.engine.queues.window import Run
 from penstock.engine.topics import Topic, Topics
 from penstock.errors import Code, PenstockError
+from penstock.ports.clock import Clock
 from penstock.ports.randomness import Randomness
+from penstock.tasks import Tasks
 from penstock.turns import Turns
 
 if TYPE_CHECKING:
@@ -72,6 +75,9 @@ class Queues:
         saving: Saving,
         config_of: Callable[[str], GroupConfig],
         tally: Tally,
+        clock: Clock,
+        tasks: Tasks,
+        turns: Turns,
     ) -> None:
         self._topics = topics
         self._randomness = randomness
@@ -79,6 +85,8 @@ class Queues:
         self._saving = saving
         self.rulebook = Rulebook(topics, config_of)
         self.tally = tally
+        self._turns = turns
+        self._indexer = Indexer(self.rulebook, clock, tasks)
         self.burials: Burials | None = None
         """Given by whoever makes both."""
         self._forgotten = 0
@@ -175,6 +183,8 @@ class Queues:
         """
         shard = await self._opened(partition, want.group)
         machine = await shard.machine()
+        if self.rulebook.is_known(partition.topic, want.group):
+            await self._indexer.ready(shard, machine, partition)
         if (group := machine.get(want.group)) is not None and group.window.start < partition.log_start:
             shard.step(lambda machine, now: machine.trim(partition.log_start))
         given = Leased(0, 0, ())
@@ -186,6 +196,9 @@ class Queues:
             return outcome
 
         shard.step(step)
+        while not given.ranges and shard.loaded is machine and machine.is_tired(want.group):
+            await self._turns.next()
+            shard.step(step)
         await shard.turn_ended()  # what the step came to is appended then
         if given.ranges and shard.loaded is not machine:
             raise PenstockError(Code.COORDINATOR_NOT_AVAILABLE, f"the ledger of {partition.name} cannot be written now")
@@ -349,6 +362,7 @@ class Queues:
                 self._new_lease_id,
                 lambda: self._randomness.getrandbits(_CHANCE_BITS) / (1 << _CHANCE_BITS),
                 self.tally,
+                lambda: self.rulebook.known(topic),
             )
 
         return make
@@ -366,6 +380,7 @@ class Queues:
             shard.step(lambda machine, now: machine.led(now, shard.partition.leader_epoch, end))
             self._open_known(shard)
             self._watch_size(shard)
+            self._indexer.led(shard, data)
         if machine.stirred:
             stirred, machine.stirred = machine.stirred, set()
             for group in stirred:

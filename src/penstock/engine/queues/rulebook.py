@@ -26,6 +26,7 @@ class _Read(NamedTuple):
     rules: Mapping[str, QueueRules]
     durable: Collection[str]
     limited: Mapping[str, QueueRules]
+    sorting: Mapping[str, object]
 
 
 class Rulebook:
@@ -73,6 +74,14 @@ class Rulebook:
         """The queues that may hold so much and no more."""
         return self._of(topic).limited
 
+    def all_of(self, topic: str) -> Mapping[str, QueueRules]:
+        """Of each group that was made a queue of it."""
+        return self._of(topic).rules
+
+    def sorting_of(self, topic: str) -> Mapping[str, object]:
+        """What of its queues' rules says in which order messages are given out."""
+        return self._of(topic).sorting
+
     def targets(self, topic: str) -> Collection[str]:
         """Where the dead letters of its queues go."""
         found = [target_of(QueueName(topic, group), rules) for group, rules in self._of(topic).rules.items()]
@@ -88,7 +97,8 @@ class Rulebook:
         read = self._read.get(name)
         if read is None or read.given is not given:
             rules = {group: _read_rules(name, group, settings) for group, settings in given.items()}
-            read = _Read(given, rules, tuple(group for group, each in rules.items() if each.durable), _limited(rules))
+            durable = tuple(group for group, each in rules.items() if each.durable)
+            read = _Read(given, rules, durable, _limited(rules), _sorting(rules))
             if topic is not None:
                 self._read[name] = read
         return read
@@ -106,6 +116,10 @@ def _rules_of_share_group(config: GroupConfig) -> QueueRules:
 
 def _limited(rules: Mapping[str, QueueRules]) -> dict[str, QueueRules]:
     return {group: each for group, each in rules.items() if each.max_messages is not None or each.max_bytes is not None}
+
+
+def _sorting(rules: Mapping[str, QueueRules]) -> dict[str, object]:
+    return {group: (each.is_fifo, each.lanes, each.tenant_weights, each.delay_ms) for group, each in rules.items()}
 
 
 def _read_rules(topic: str, group: str, settings: Given) -> QueueRules:

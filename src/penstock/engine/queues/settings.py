@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from penstock.engine.queues.backoff import Backoff, Growth
+from penstock.engine.queues.sorting.lanes import LaneOrder
 from penstock.engine.topic_names import check_name
 from penstock.errors import Code, PenstockError
 from penstock.nearest import did_you_mean
@@ -22,6 +23,10 @@ MOST_UNACKED: Final = 1_000_000
 MOST_TTL_MS: Final = 36_500 * 86_400_000
 MOST_MESSAGES: Final = 10**12
 MOST_BYTES: Final = 1 << 50
+MOST_DELAY_MS: Final = 365 * 86_400_000
+MOST_WEIGHTS: Final = 100
+LEAST_WEIGHT: Final = 0.01
+MOST_WEIGHT: Final = 100
 OWN_TARGET: Final = ""
 """Dead letters go to the topic that is named after the queue (`names.dead_letter_topic`)."""
 
@@ -55,6 +60,12 @@ class QueueRules(NamedTuple):
         max_messages: those of a partition that are not settled; None: no limit. Likewise `max_bytes`.
         dead_letter: the topic of dead letters; `OWN_TARGET`; or None: they are dropped.
         durable: retention spares what is not settled.
+        is_fifo: of the messages of a key one is out at a time, in their order.
+        blocks_keys: there, a message that fails too often is tried on, and its key waits; no dead letter is made of it.
+        single_active: one consumer has all messages of a partition, until it leaves or falls silent.
+        lanes: how priorities share a queue.
+        tenant_weights: of tenants that get more or less than others.
+        delay_ms: how long each message waits that does not say so itself.
     """
 
     visibility_ms: int = 30_000
@@ -70,6 +81,12 @@ class QueueRules(NamedTuple):
     on_full: OnFull = OnFull.REJECT
     dead_letter: str | None = OWN_TARGET
     durable: bool = True
+    is_fifo: bool = False
+    blocks_keys: bool = False
+    single_active: bool = False
+    lanes: LaneOrder = LaneOrder.WEIGHTED
+    tenant_weights: tuple[tuple[str, float], ...] = ()
+    delay_ms: int = 0
 
 
 QUEUE_RULES: Final = QueueRules()
@@ -170,6 +187,36 @@ def _parse_flag(text: str) -> bool:
     if text not in ("true", "false"):
         raise ValueError
     return text == "true"
+
+
+def _parse_kind(text: str) -> bool:
+    if text not in ("standard", "fifo"):
+        raise ValueError
+    return text == "fifo"
+
+
+def _parse_on_exhausted(text: str) -> bool:
+    if text not in ("skip", "block"):
+        raise ValueError
+    return text == "block"
+
+
+def _parse_weights(text: str) -> tuple[tuple[str, float], ...]:
+    found: dict[str, float] = {}
+    for part in () if text == _NOTHING else text.split(","):
+        name, equals, weight = part.strip().rpartition("=")
+        if not name or not equals or name in found or not re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,2})?", weight):
+            raise ValueError
+        found[name] = float(weight)
+        if not LEAST_WEIGHT <= found[name] <= MOST_WEIGHT:
+            raise ValueError
+    if len(found) > MOST_WEIGHTS:
+        raise ValueError
+    return tuple(found.items())
+
+
+def _format_weights(weights: tuple[tuple[str, float], ...]) -> str:
+    return ",".join(f"{name}={weight:g}" for name, weight in weights) or _NOTHING
 
 
 def _parse_size(text: str, rules: QueueRules) -> QueueRules:
@@ -302,6 +349,57 @@ _ROWS: Final = (
         "What happens when that much waits: what is new is refused, or what is oldest is dropped or becomes a dead "
         "letter.",
         OnFull,
+    ),
+    _of(
+        "is_fifo",
+        "kind",
+        "standard or fifo",
+        "With fifo, messages of a key are delivered one at a time and in their order: the next one waits until the one "
+        "before is settled.",
+        _parse_kind,
+        lambda is_fifo: "fifo" if is_fifo else "standard",
+    ),
+    _of(
+        "blocks_keys",
+        "on-exhausted",
+        "skip or block",
+        "What becomes of a key in a fifo queue when a message of it has failed too often: skip makes that one a dead "
+        "letter and goes on with the next; block tries it on, and the key waits.",
+        _parse_on_exhausted,
+        lambda blocks: "block" if blocks else "skip",
+    ),
+    _of(
+        "single_active",
+        "single-active",
+        "true or false",
+        "Whether one consumer at a time gets all messages of a partition. The next one takes over when it has left, or "
+        "has neither messages nor asked for any for as long as a lease lasts.",
+        _parse_flag,
+        lambda single: str(single).lower(),
+    ),
+    _of(
+        "lanes",
+        "lanes",
+        " or ".join(LaneOrder),
+        "How priorities share the queue: weighted gives critical, high, normal, low and background 50, 25, 15, 7 and 3 "
+        "of 100 messages where all have some; strict gives the highest first. No lane waits over 30s for a turn.",
+        LaneOrder,
+    ),
+    _of(
+        "tenant_weights",
+        "tenant-weights",
+        f"{_NOTHING}, or names with weights from {LEAST_WEIGHT} to {MOST_WEIGHT}: gold=4,trial=0.5",
+        "How much tenants get of the queue beside each other; those not named have 1.",
+        _parse_weights,
+        _format_weights,
+    ),
+    _of(
+        "delay_ms",
+        "delay",
+        f"{_NOTHING}, or 1ms to {format_duration(MOST_DELAY_MS)}",
+        "How long each message waits after it was published, unless it says itself when it is due.",
+        lambda text: 0 if text == _NOTHING else _time(1, MOST_DELAY_MS)(text),
+        lambda delay_ms: format_duration(delay_ms) if delay_ms else _NOTHING,
     ),
     _of(
         "durable",

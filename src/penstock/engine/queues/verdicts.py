@@ -178,7 +178,7 @@ def give_back(
             attempts = 0 if is_free and part.deliveries - part.attempts <= FREE_RELEASES else 1
             failed = part.attempts + attempts
             tries = part.deliveries if rules.by_deliveries else failed
-            if tries >= rules.limit and (attempts or rules.by_deliveries):
+            if tries >= rules.limit and (attempts or rules.by_deliveries) and not rules.blocks_keys:
                 dying.setdefault(attempts, []).append(Run(part.first, part.last))
                 continue
             wait_ms = delay_ms

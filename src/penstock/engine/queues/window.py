@@ -208,12 +208,13 @@ class Window:
                 yield index << _SHIFT, self._chunks[index]
 
     def tried(self, first: int, last: int) -> Iterator[int]:
-        """What of a range is not settled and was given out before, or still is."""
+        """What of a range was given out and may be again, or is out."""
         for chunk, begin, end, base in self._parts(max(first, self.start), min(last, self.next - 1)):
             if chunk is None or chunk is _FRESH:
                 continue
             for at in range(begin, end):
-                if chunk.states[at] != SETTLED and (chunk.states[at] != READY or chunk.deliveries[at]):
+                state = chunk.states[at]
+                if state not in (SETTLED, DYING) and (state != READY or chunk.deliveries[at]):
                     yield base + at
 
     def unsettled_below(self, offset: int) -> int:

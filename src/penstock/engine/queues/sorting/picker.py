@@ -1,0 +1,281 @@
+"""Of one group: which messages are next, where they are not all alike.
+
+It looks after what can be given out, and the ledger after what was: the picker hears of each change and never makes
+one. Whatever it forgets with this process it finds out again from the marks and the ledger.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from penstock.engine.queues.settings import QueueRules
+from penstock.engine.queues.sorting.delayed import Ripening
+from penstock.engine.queues.sorting.keys import Keys
+from penstock.engine.queues.sorting.lanes import LANES_COUNT, Lanes
+from penstock.engine.queues.sorting.marks import Marks
+from penstock.engine.queues.sorting.place import Place, Taken
+from penstock.engine.queues.sorting.tenants import Tenants, TurnOf
+from penstock.engine.queues.window import LEASED, SHAKEN, Run, Window
+
+_ALL: Final = 1 << 62
+TriesLeft = Callable[[int], int]
+
+
+class LaneFigures(NamedTuple):
+    """How one lane stands in one partition: since the broker leads it, what came in and what was given out first."""
+
+    ready: int
+    leased: int
+    arrived: int
+    delivered: int
+
+
+class Picker:
+    """Of one group in one partition.
+
+    Args:
+        window: what the group has done with each offset.
+    """
+
+    def __init__(self, marks: Marks, window: Window, rules: QueueRules) -> None:
+        self._marks = marks
+        self._window = window
+        self._rules = rules
+        self._places: dict[int, Place] = {}
+        self._lanes = Lanes(rules.lanes)
+        self._tenants = Tenants(dict(rules.tenant_weights), marks.tenants)
+        self._turns = [TurnOf(self._tenants) for _ in range(LANES_COUNT)]
+        self._keys = Keys() if rules.is_fifo else None
+        self._ripening = Ripening(rules.delay_ms, window.start) if rules.delay_ms else None
+        self.is_tired = False
+        """Whether the last pick stopped though there may be more."""
+        self._leased = [0] * LANES_COUNT
+        self._delivered = [0] * LANES_COUNT
+        marks.readers.append(self)
+        self._begin()
+
+    def close(self) -> None:
+        self._marks.readers.remove(self)
+
+    def _begin(self) -> None:
+        """Find out where the group is."""
+        window, last = self._window, self._window.next - 1
+        for strand in range(len(self._marks.strands)):
+            self._wake(strand)
+        for run in window.runs_in(window.start, last, LEASED):
+            self.leased(run)
+        for run in window.runs_in(window.start, last, SHAKEN):
+            self.returned(run)
+        if self._keys is not None:
+            for offset in window.tried(window.start, last):
+                if slot := self._marks.slot_at(offset):
+                    self._keys.take(slot, offset)
+
+    # --- picking
+
+    def pick(
+        self, now: int, most: int, end: int, tries_left: TriesLeft, lane: int | None = None, *, is_lowest: bool = False
+    ) -> list[Run]:
+        """What is given out next, in the order of its offsets.
+
+        Args:
+            end: nothing there or beyond.
+            lane: only of this one.
+            is_lowest: of the lowest lane that has anything, as it is to go.
+        """
+        taken: list[Run] = []
+        given: list[tuple[int, int]] = []
+        stuck: list[int] = []
+        room, self.is_tired = most, False
+        if self._ripening is not None:
+            end = min(end, self._ripening.end)
+        while room > 0:
+            turn = self._next_lane(now, lane, is_lowest=is_lowest)
+            if turn is None:
+                break
+            at, share = turn
+            count, is_over = self._pick_in(at, min(room, share), end, tries_left, taken, given, stuck)
+            self._lanes.served(now, at, count)
+            room -= count
+            if is_over:
+                break
+        for strand in stuck:
+            self._wake(strand)
+        for tenant, count in given:
+            self._tenants.less(tenant, count)
+        return _in_order(taken)
+
+    def _next_lane(self, now: int, lane: int | None, *, is_lowest: bool) -> tuple[int, int] | None:
+        waiting = [len(turn) > 0 for turn in self._turns]
+        if lane is not None:
+            return (lane, _ALL) if waiting[lane] else None
+        if is_lowest:
+            return next(((at, _ALL) for at in reversed(range(LANES_COUNT)) if waiting[at]), None)
+        return self._lanes.next(now, waiting)
+
+    def _pick_in(
+        self,
+        lane: int,
+        most: int,
+        end: int,
+        tries_left: TriesLeft,
+        taken: list[Run],
+        given: list[tuple[int, int]],
+        stuck: list[int],
+    ) -> tuple[int, bool]:
+        """Of one lane; how many, and whether nothing may be added to it."""
+        turn, count = self._turns[lane], 0
+        while count < most and (strand := turn.first()) is not None:
+            share = most - count if len(turn) == 1 else 1
+            before = len(taken)
+            found, is_over = self._take(strand, share, end, tries_left, taken)
+            if found.size:
+                tenant = self._marks.strands[strand].tenant
+                self._tenants.more(tenant, found.size)
+                given.append((tenant, found.size))
+                turn.took(strand, found.size)
+            if found.size < share and not is_over:
+                turn.remove(strand)
+                if found.is_stuck:
+                    stuck.append(strand)
+            count += found.size
+            if is_over:
+                return count, before > 0 or found.size > 0
+        return count, False
+
+    def _take(self, strand: int, most: int, end: int, tries_left: TriesLeft, taken: list[Run]) -> tuple[Taken, bool]:
+        """Of one strand; and whether what was taken goes alone."""
+        place, window = self._place(strand), self._window
+        count = 0
+        while count < most:
+            run = place.pop_again(window, end)
+            if run is None:
+                break
+            if self._keys is not None and not self._may(run.first):
+                if run.size > 1:
+                    place.come_back(run.first + 1, run.last)
+                continue
+            if window.state_of(run.first) == SHAKEN:
+                if taken:
+                    place.come_back(*run)
+                    return Taken(count, is_stuck=True), True
+                share = 1 if self._keys is not None or tries_left(run.first) <= 1 else max(1, run.size // 2)
+                self._take_part(place, run, min(share, most), taken)
+                return Taken(taken[-1].size), True
+            share = 1 if self._keys is not None else min(run.size, most - count)
+            self._take_part(place, run, share, taken)
+            count += share
+        if count == most:
+            return Taken(count), False
+        if self._keys is not None and self._keys.is_crowded:
+            return Taken(count, is_stuck=True), False
+        may = None if self._keys is None else self._may
+        found = place.take(self._marks, window, most - count, end, may, taken)
+        self.is_tired |= found.is_tired
+        is_stuck = found.is_stuck or place.again_count > 0
+        return Taken(count + found.size, is_stuck), False
+
+    @staticmethod
+    def _take_part(place: Place, run: Run, share: int, taken: list[Run]) -> None:
+        taken.append(Run(run.first, run.first + share - 1))
+        if share < run.size:
+            place.come_back(run.first + share, run.last)
+
+    def _may(self, offset: int) -> bool:
+        """Whether its key is free; it waits aside otherwise."""
+        slot = self._marks.slot_at(offset)
+        return not slot or self._keys is None or self._keys.take(slot, offset)
+
+    # --- hearing
+
+    def arrived(self, strands: Iterable[int], end: int, published_ms: int) -> None:
+        if self._ripening is not None:
+            self._ripening.add(end, published_ms)
+        self.fallen_due(strands)
+
+    def fallen_due(self, strands: Iterable[int]) -> None:
+        for strand in strands:
+            self._wake(strand)
+
+    def ripen(self, now: int) -> bool:
+        """Whether more can be had by now, of what had to wait as long as all."""
+        return self._ripening is not None and self._ripening.ripen(now)
+
+    def next_ripe(self) -> int | None:
+        """When more of what is there can be had."""
+        return None if self._ripening is None else self._ripening.next()
+
+    def leased(self, run: Run) -> None:
+        for first, last, strand in self._marks.strands_in(*run):
+            lane, tenant = self._marks.strands[strand]
+            self._tenants.more(tenant, last + 1 - first)
+            self._leased[lane] += last + 1 - first
+
+    def delivered(self, run: Run) -> None:
+        """It was given out, for the first time or again."""
+        for first, last, strand in self._marks.strands_in(*run):
+            self._delivered[self._marks.strands[strand].lane] += last + 1 - first
+
+    def left(self, run: Run) -> None:
+        """It is not leased any more."""
+        for first, last, strand in self._marks.strands_in(*run):
+            lane, tenant = self._marks.strands[strand]
+            self._tenants.less(tenant, last + 1 - first)
+            self._leased[lane] -= last + 1 - first
+            self._turns[lane].lighter(strand)
+
+    def returned(self, run: Run) -> None:
+        """It can be had again."""
+        for first, last, strand in self._marks.strands_in(*run):
+            self._place(strand).come_back(first, last)
+            self._wake(strand)
+
+    def settled(self, run: Run) -> None:
+        if self._keys is None:
+            return
+        for offset in range(run.first, run.last + 1):
+            slot = self._marks.slot_at(offset)
+            following = self._keys.settled(slot, offset) if slot else None
+            if following is not None:
+                self.returned(Run(following, following))
+
+    def moved(self) -> None:
+        """Everything below the window's start is settled."""
+        if self._keys is not None:
+            for offset in self._keys.settled_below(self._window.start):
+                self.returned(Run(offset, offset))
+
+    # --- looking
+
+    def figures(self) -> Sequence[LaneFigures]:
+        ready = list(self._marks.lane_counts)
+        for strand in range(len(self._marks.strands)):
+            place = self._place(strand)
+            place.catch_up(self._marks, self._window.start)
+            ready[self._marks.strands[strand].lane] += place.again_count - place.passed
+        return [
+            LaneFigures(max(ready[lane], 0), self._leased[lane], self._marks.lane_counts[lane], self._delivered[lane])
+            for lane in range(LANES_COUNT)
+        ]
+
+    # --- inside
+
+    def _place(self, strand: int) -> Place:
+        place = self._places.get(strand)
+        if place is None:
+            place = self._places[strand] = Place(strand)
+        return place
+
+    def _wake(self, strand: int) -> None:
+        lane, tenant = self._marks.strands[strand]
+        self._turns[lane].add(strand, tenant)
+
+
+def _in_order(taken: list[Run]) -> list[Run]:
+    """As few ranges as say the same."""
+    runs: list[Run] = []
+    for run in sorted(taken):
+        if runs and runs[-1].last + 1 == run.first:
+            runs[-1] = Run(runs[-1].first, run.last)
+        else:
+            runs.append(run)
+    return runs
