@@ -146,14 +146,14 @@ def out_of_order(unsettled: int, messages: int) -> Measured:
 
 def memory_of_unsettled(messages: int) -> float:
     """MB of a ledger in which so many are leased."""
-    before = _resident()
+    before = resident()
     machine, want = _machine(), Want("q", "c", BATCH)
     for _ in range(messages // BATCH):
         machine.lease(0, want, 1 << 60)
-    return (_resident() - before) / 1e6
+    return (resident() - before) / 1e6
 
 
-def _resident() -> int:
+def resident() -> int:
     gc.collect()
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096

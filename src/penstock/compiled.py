@@ -18,6 +18,14 @@ MODULES = (
     "penstock.records.record",
     "penstock.records.varint",
     "penstock.records.walk",
+    "penstock.engine.queues.window",
+    "penstock.engine.queues.sorting.block",
+    "penstock.engine.queues.sorting.marks",
+    "penstock.engine.queues.sorting.place",
+    "penstock.engine.queues.sorting.keys",
+    "penstock.engine.queues.sorting.tenants",
+    "penstock.engine.queues.sorting.lanes",
+    "penstock.engine.queues.sorting.picker",
 )
 
 

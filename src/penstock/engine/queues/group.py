@@ -16,7 +16,7 @@ from penstock.engine.queues.entries import Value
 from penstock.engine.queues.leases import Leases
 from penstock.engine.queues.single_active import ActiveConsumer
 from penstock.engine.queues.sorting.picker import Picker
-from penstock.engine.queues.window import DELAYED, DYING, LEASED, READY, SETTLED, SHAKEN, Run, Window
+from penstock.engine.queues.window import DELAYED, DYING, READY, SETTLED, SHAKEN, Run, Window
 
 
 class Due(NamedTuple):
@@ -158,7 +158,7 @@ class Group:
         window = self.window
         if not value.is_saved:
             for run in value.runs:
-                self._leave(run, LEASED)
+                self._depart(run)
         lease = self.leases.add(
             value.lease_id, value.consumer, value.began, value.deadline, value.runs, is_bound=value.is_bound
         )
@@ -169,7 +169,6 @@ class Group:
                 window.lease(run.first, run.last, lease.slot)
                 if self.picker is not None:
                     self.picker.leased(run)
-                    self.picker.delivered(run)
 
     def _settled(self, value: entries.Settled) -> None:
         for run in value.runs:
@@ -189,23 +188,25 @@ class Group:
 
     def _leave(self, run: Run, state: int) -> None:
         """Offsets come into another state, and out of the leases they are in."""
-        picker = self.picker
-        if run.last >= self.window.next:
-            if run.first > self.window.next and picker is None:
-                heappush(self._ready, (self.window.next, run.first - 1))
-            elif run.first == self.window.next and state == SETTLED:
-                self.window.settle_new(run.last)
-                if picker is not None:
-                    picker.settled(run)
-                return
-            self.window.take_new(run.last)
-        for part, slot in self.window.leased_in(run.first, run.last):
+        if state == SETTLED and run.first == self.window.next and run.last >= self.window.next:
+            self.window.settle_new(run.last)
+        else:
+            self._depart(run)
+            self.window.set(run.first, run.last, state)
+        if self.picker is not None and state in (SETTLED, DYING):
+            self.picker.settled(run)
+
+    def _depart(self, run: Run) -> None:
+        """Offsets are touched, and come out of the leases they are in."""
+        window, picker = self.window, self.picker
+        if run.last >= window.next:
+            if run.first > window.next and picker is None:
+                heappush(self._ready, (window.next, run.first - 1))
+            window.take_new(run.last)
+        for part, slot in window.leased_in(run.first, run.last):
             self.leases.less(slot, part.size)
             if picker is not None:
                 picker.left(part)
-        self.window.set(run.first, run.last, state)
-        if picker is not None and state in (SETTLED, DYING):
-            picker.settled(run)
 
     def come_back(self, run: Run) -> None:
         """It can be had again."""

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -148,6 +149,16 @@ def read_headers(headers: Headers) -> QueueHeaders:
         if name in _READERS:
             return _read(headers)
     return NOTHING_SAID
+
+
+@lru_cache(maxsize=4096)
+def read_value(name: str, value: bytes | None) -> int | str | None:
+    """What one of these headers says, None if that cannot be read. Of several of a name the last one counts."""
+    reader = _READERS[name]
+    try:
+        return reader.parse(_text_of(value, reader.longest_bytes))
+    except ValueError:
+        return None
 
 
 def make_death_headers(death: Death) -> Headers:

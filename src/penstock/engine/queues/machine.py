@@ -17,7 +17,7 @@ from penstock.engine.queues.entries import Cause, How, Value, entry
 from penstock.engine.queues.group import Due, Group
 from penstock.engine.queues.needed import needed_by
 from penstock.engine.queues.settings import OnFull, QueueRules
-from penstock.engine.queues.sorting.marks import NORMAL, Said
+from penstock.engine.queues.sorting.marks import NORMAL, Marks, Said
 from penstock.engine.queues.sorting.sorting import Sorting
 from penstock.engine.queues.tally import PURGED, TRIMMED, Back, Tally
 from penstock.engine.queues.verdicts import (
@@ -320,10 +320,15 @@ class LedgerMachine:
         return group is not None and group.picker is not None and group.picker.is_tired
 
     def looked(self, now: int, last: int, said: Sequence[Said], published_ms: int) -> None:
-        """The records up to an offset were looked at; see `Marks.take`."""
-        known = [(group, self._rules(group.name)) for group in self.groups]
-        self.sorting.take(last, said, published_ms, now, known)
-        self.stirred.update(group.name for group, _ in known)
+        """The records up to an offset were looked at, the last of which was published by then; see `Marks.take`."""
+        self.sorting.take(last, said, published_ms, now)
+        self.stirred.update(self._groups)
+
+    def look_from(self, offset: int) -> Marks:
+        """Have the records be looked at, from an offset on, in place of what was known of them."""
+        marks = Marks(offset)
+        self.sorting.begin(marks, [(group, self._rules(group.name)) for group in self.groups])
+        return marks
 
     def _tries_left(self, group: Group, rules: QueueRules) -> Callable[[int], int]:
         def tries_left(offset: int) -> int:
@@ -467,7 +472,7 @@ class LedgerMachine:
     # --- time
 
     def next_deadline(self) -> int | None:
-        times = self._deadlines.next(), self._due[0].at if self._due else None, self.sorting.next_deadline(self.groups)
+        times = self._deadlines.next(), self._due[0].at if self._due else None, self.sorting.next_deadline()
         return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: int) -> Outcome:

@@ -163,6 +163,10 @@ class Window:
 
     def leased_in(self, first: int, last: int) -> Iterator[tuple[Run, int]]:
         """Where the touched offsets of a range are leased, and in which slot."""
+        if first == last:
+            if self.start <= first < self.next and self.state_of(first) == LEASED:
+                yield Run(first, first), self.slot_of(first)
+            return
         for run in self.runs_in(first, last, LEASED):
             chunk = self._chunks[run.first >> _SHIFT]
             assert chunk is not None
@@ -265,6 +269,9 @@ class Window:
 
     def set(self, first: int, last: int, state: int) -> None:
         """Touched offsets from `start` on come into a state, whatever they were in before."""
+        if first == last:
+            self._set_one(first, state)
+            return
         counts = self.counts
         first = max(first, self.start)
         touches_start = False
@@ -286,9 +293,40 @@ class Window:
         if touches_start and state == SETTLED:
             self._move_start()
 
+    def _set_one(self, offset: int, state: int) -> None:
+        """The same for one offset, as messages that are not alike come and go one by one."""
+        if not self.start <= offset < self.next:
+            return
+        chunk = self._chunks.get(offset >> _SHIFT)
+        if chunk is _FRESH:
+            chunk = self._own(offset >> _SHIFT)
+        if chunk is None:
+            return
+        at = offset & _INSIDE
+        before = chunk.states[at]
+        if before == state:
+            return
+        self.counts[before] -= 1
+        self.counts[state] += 1
+        chunk.states[at] = state
+        if before == SETTLED:
+            chunk.unsettled += 1
+        elif state == SETTLED:
+            chunk.unsettled -= 1
+            if not chunk.unsettled:
+                self._chunks[offset >> _SHIFT] = None
+            if offset == self.start:
+                self._move_start()
+
     def lease(self, first: int, last: int, slot: int) -> None:
         """Touched offsets are given out once more."""
         self.set(first, last, LEASED)
+        if first == last:
+            chunk, at = self._chunks.get(first >> _SHIFT), first & _INSIDE
+            if chunk is not None and self.start <= first < self.next:
+                chunk.deliveries[at] = min(chunk.deliveries[at] + 1, MOST_COUNTED)
+                chunk.slots[at] = slot
+            return
         for chunk, begin, end, _ in self._own_parts(max(first, self.start), min(last, self.next - 1)):
             if chunk is None:
                 continue

@@ -7,13 +7,13 @@ whatever the oldest queue has not settled.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.engine.coordination.outcome import NOTHING, Outcome
 from penstock.engine.coordination.shard import Shard
 from penstock.engine.looking import look_until
 from penstock.engine.partition import Partition
-from penstock.engine.queues.headers import DELAY_MS, DELIVER_AT, PRIORITY, TENANT, read_headers
+from penstock.engine.queues.headers import DELAY_MS, DELIVER_AT, PRIORITY, TENANT, read_value
 from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.rulebook import Rulebook
 from penstock.engine.queues.sorting.marks import Marks, Said
@@ -126,9 +126,7 @@ class Indexer:
         self._given[data] = self._rulebook.sorting_of(data.topic)
         known = self._rulebook.known(data.topic)
         starts = [group.window.start for group in machine.groups if group.name in known]
-        marks = Marks(max(min(starts, default=data.log_start), 0))
-        machine.sorting.begin(marks, machine.groups)
-        return marks
+        return machine.look_from(max(min(starts, default=data.log_start), 0))
 
     async def _look(self, data: Partition, offset: int, by_key: bool) -> Looked:
         at = max(offset, data.log_start)
@@ -175,15 +173,13 @@ def look_through(batches: bytes, now: int, by_key: bool) -> Looked:
 def _look_at(batch: bytes, now: int, by_key: bool, said: list[Said]) -> None:
     for offset, timestamp, record in iterate_batch(batch, LARGEST_OPENED_BYTES):
         key = record.key if by_key else None
-        for name, _ in record.headers:
-            if name in _NAMES:
-                break
-        else:
+        found = {name: value for name, value in record.headers if name in _NAMES}
+        if not found:
             if key is not None:
-                said.append(Said(offset, None, key))
+                said.append(Said(offset, key=key))
             continue
-        headers = read_headers(record.headers)
-        due_ms = headers.deliver_at_ms
-        if headers.delay_ms is not None:
-            due_ms = max(due_ms or 0, min(timestamp, now) + headers.delay_ms)
-        said.append(Said(offset, headers, key, due_ms))
+        read: dict[str, Any] = {name: read_value(name, value) for name, value in found.items()}
+        due_ms, delay_ms = read.get(DELIVER_AT), read.get(DELAY_MS)
+        if delay_ms is not None:
+            due_ms = max(due_ms or 0, min(timestamp, now) + delay_ms)
+        said.append(Said(offset, read.get(PRIORITY), read.get(TENANT), key, due_ms))

@@ -46,13 +46,6 @@ class Keys:
             del self._aside[slot]
         return following
 
-    def settled_below(self, start: int) -> list[int]:
-        """Everything below an offset is settled; those that have their keys to themselves now."""
-        found = []
-        for slot, owner in [each for each in self._owner.items() if each[1] < start]:
-            following: int | None = owner
-            while following is not None and following < start:
-                following = self.settled(slot, following)
-            if following is not None:
-                found.append(following)
-        return found
+    def owned_below(self, start: int) -> list[tuple[int, int]]:
+        """Keys that wait for what lies below an offset, and what that is."""
+        return [(slot, offset) for slot, offset in self._owner.items() if offset < start]

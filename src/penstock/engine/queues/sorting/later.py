@@ -63,5 +63,5 @@ class Later:
     def _open_bucket(self) -> None:
         number = heappop(self._order)
         values = self._buckets.pop(number)
-        self._near = sorted(zip(values[::2], values[1::2], strict=True))
+        self._near.extend(sorted(zip(values[::2], values[1::2], strict=True)))  # a sorted list is a heap
         self._near_end = (number + 1) << _SHIFT

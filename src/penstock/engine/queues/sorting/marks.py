@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
-from penstock.engine.queues.headers import LANES, QueueHeaders
+from penstock.engine.queues.headers import LANES
 from penstock.engine.queues.sorting.block import INSIDE, PLAIN, SHIFT, SIZE, Block, Positions, everywhere
 from penstock.engine.queues.sorting.later import Later
 
@@ -35,27 +35,24 @@ class Strand(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What one record says.
+    """What one record says; None for what it does not say.
 
     Attributes:
-        due_ms: not before then; None if it leaves that to its queue.
+        due_ms: not before then.
     """
 
     offset: int
-    headers: QueueHeaders | None
-    key: bytes | None
+    priority: int | None = None
+    tenant: str | None = None
+    key: bytes | None = None
     due_ms: int | None = None
 
 
 class Reader(Protocol):
     """One group that is told of what there is."""
 
-    def arrived(self, strands: Iterable[int], end: int, published_ms: int) -> None:
-        """There is more in these, up to an offset, and none of it is younger than that."""
-        ...
-
-    def fallen_due(self, strands: Iterable[int]) -> None:
-        """There is more in these, whenever it was published."""
+    def arrived(self, strands: Iterable[int]) -> None:
+        """There is more in these."""
         ...
 
 
@@ -84,12 +81,8 @@ class Marks:
 
     # --- adding
 
-    def take(self, last: int, said: Sequence[Said], published_ms: int, now: int) -> None:
-        """Offsets up to `last` are known from now on, and what these of them say; all others say nothing.
-
-        Args:
-            published_ms: when the last of them was, at the latest.
-        """
+    def take(self, last: int, said: Sequence[Said], now: int) -> None:
+        """Offsets up to `last` are known from now on, and what these of them say; all others say nothing."""
         touched: set[int] = set()
         for each in said:
             if each.offset < self.end:
@@ -98,7 +91,7 @@ class Marks:
             self._take_one(each, now, touched)
         self._take_plain(last, touched)
         for reader in self.readers:
-            reader.arrived(touched, self.end, published_ms)
+            reader.arrived(touched)
 
     def _take_plain(self, last: int, touched: set[int]) -> None:
         if last < self.end:
@@ -118,7 +111,7 @@ class Marks:
         block = self._blocks.get(number)
         if block is None:
             block = self._blocks[number] = Block(said.offset & INSIDE)
-        strand, due_ms = self._strand_of(said.headers), said.due_ms
+        strand, due_ms = self._strand_of(said), said.due_ms
         if block.add(strand, is_later=due_ms is not None) and strand != PLAIN:
             self._homes[strand].append(number)
         if said.key is not None:
@@ -132,11 +125,11 @@ class Marks:
         self.lane_counts[self.strands[strand].lane] += 1
         touched.add(strand)
 
-    def _strand_of(self, headers: QueueHeaders | None) -> int:
-        if headers is None or (headers.priority is None and headers.tenant is None):
+    def _strand_of(self, said: Said) -> int:
+        if said.priority is None and said.tenant is None:
             return PLAIN
-        lane = NORMAL if headers.priority is None else LANE_OF_PRIORITY[headers.priority]
-        strand = Strand(lane, self._tenant_of(headers.tenant or ""))
+        lane = NORMAL if said.priority is None else LANE_OF_PRIORITY[said.priority]
+        strand = Strand(lane, self._tenant_of(said.tenant or ""))
         known = self._by_strand.get(strand)
         if known is None:
             known = self._by_strand[strand] = len(self.strands)
@@ -171,7 +164,7 @@ class Marks:
             self.lane_counts[self.strands[strand].lane] += 1
             touched.add(strand)
         for reader in self.readers:
-            reader.fallen_due(touched)
+            reader.arrived(touched)
         return bool(touched)
 
     # --- looking
@@ -187,6 +180,9 @@ class Marks:
 
     def strands_in(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
         """A range in parts of one strand: first, last and strand."""
+        if first == last:
+            yield first, last, self.strand_at(first)
+            return
         while first <= last:
             until = min(last, first | INSIDE)
             block = self._blocks.get(first >> SHIFT)

@@ -14,7 +14,7 @@ from penstock.engine.queues.sorting.lanes import LANES_COUNT, Lanes
 from penstock.engine.queues.sorting.marks import Marks
 from penstock.engine.queues.sorting.place import Place, Taken
 from penstock.engine.queues.sorting.tenants import Tenants, TurnOf
-from penstock.engine.queues.window import LEASED, SHAKEN, Run, Window
+from penstock.engine.queues.window import LEASED, SETTLED, SHAKEN, Run, Window
 
 _ALL: Final = 1 << 62
 TriesLeft = Callable[[int], int]
@@ -33,10 +33,11 @@ class Picker:
     """Of one group in one partition.
 
     Args:
-        window: what the group has done with each offset.
+        window: what the group has done with each offset; the marks know of all of them that were touched.
+        ripening: if every message has to wait.
     """
 
-    def __init__(self, marks: Marks, window: Window, rules: QueueRules) -> None:
+    def __init__(self, marks: Marks, window: Window, rules: QueueRules, ripening: Ripening | None = None) -> None:
         self._marks = marks
         self._window = window
         self._rules = rules
@@ -45,7 +46,9 @@ class Picker:
         self._tenants = Tenants(dict(rules.tenant_weights), marks.tenants)
         self._turns = [TurnOf(self._tenants) for _ in range(LANES_COUNT)]
         self._keys = Keys() if rules.is_fifo else None
-        self._ripening = Ripening(rules.delay_ms, window.start) if rules.delay_ms else None
+        self._again: set[int] = set()
+        """What the pick under way took of what came back, and may meet once more: nobody has it yet."""
+        self._ripening = ripening
         self.is_tired = False
         """Whether the last pick stopped though there may be more."""
         self._leased = [0] * LANES_COUNT
@@ -63,6 +66,7 @@ class Picker:
             self._wake(strand)
         for run in window.runs_in(window.start, last, LEASED):
             self.leased(run)
+        self._delivered = [0] * LANES_COUNT
         for run in window.runs_in(window.start, last, SHAKEN):
             self.returned(run)
         if self._keys is not None:
@@ -86,8 +90,7 @@ class Picker:
         given: list[tuple[int, int]] = []
         stuck: list[int] = []
         room, self.is_tired = most, False
-        if self._ripening is not None:
-            end = min(end, self._ripening.end)
+        self._again.clear()
         while room > 0:
             turn = self._next_lane(now, lane, is_lowest=is_lowest)
             if turn is None:
@@ -150,6 +153,10 @@ class Picker:
             run = place.pop_again(window, end)
             if run is None:
                 break
+            if run.first in self._again:
+                if run.size > 1:
+                    place.come_back(run.first + 1, run.last)
+                continue
             if self._keys is not None and not self._may(run.first):
                 if run.size > 1:
                     place.come_back(run.first + 1, run.last)
@@ -159,61 +166,52 @@ class Picker:
                     place.come_back(*run)
                     return Taken(count, is_stuck=True), True
                 share = 1 if self._keys is not None or tries_left(run.first) <= 1 else max(1, run.size // 2)
-                self._take_part(place, run, min(share, most), taken)
+                self._take_part(place, run, min(share, most - count), taken)
                 return Taken(taken[-1].size), True
-            share = 1 if self._keys is not None else min(run.size, most - count)
+            share = 1 if self._keys is not None or self._again else min(run.size, most - count)
             self._take_part(place, run, share, taken)
             count += share
+        may = None if self._keys is None and not self._again else self._may
+        if count < most:
+            count += place.take_fallen(self._marks, window, most - count, end, may, taken)
         if count == most:
             return Taken(count), False
         if self._keys is not None and self._keys.is_crowded:
             return Taken(count, is_stuck=True), False
-        may = None if self._keys is None else self._may
-        found = place.take(self._marks, window, most - count, end, may, taken)
+        ripe_end = end if self._ripening is None else min(end, self._ripening.end)
+        found = place.take(self._marks, window, most - count, ripe_end, may, taken)
         self.is_tired |= found.is_tired
         is_stuck = found.is_stuck or place.again_count > 0
         return Taken(count + found.size, is_stuck), False
 
-    @staticmethod
-    def _take_part(place: Place, run: Run, share: int, taken: list[Run]) -> None:
+    def _take_part(self, place: Place, run: Run, share: int, taken: list[Run]) -> None:
         taken.append(Run(run.first, run.first + share - 1))
+        self._again.update(range(run.first, run.first + share))
         if share < run.size:
             place.come_back(run.first + share, run.last)
 
     def _may(self, offset: int) -> bool:
-        """Whether its key is free; it waits aside otherwise."""
+        """Whether it was not taken already, and its key is free; it waits aside otherwise."""
+        if offset in self._again:
+            return False
         slot = self._marks.slot_at(offset)
         return not slot or self._keys is None or self._keys.take(slot, offset)
 
     # --- hearing
 
-    def arrived(self, strands: Iterable[int], end: int, published_ms: int) -> None:
-        if self._ripening is not None:
-            self._ripening.add(end, published_ms)
-        self.fallen_due(strands)
-
-    def fallen_due(self, strands: Iterable[int]) -> None:
+    def arrived(self, strands: Iterable[int]) -> None:
+        """There is more in these."""
         for strand in strands:
             self._wake(strand)
 
-    def ripen(self, now: int) -> bool:
-        """Whether more can be had by now, of what had to wait as long as all."""
-        return self._ripening is not None and self._ripening.ripen(now)
-
-    def next_ripe(self) -> int | None:
-        """When more of what is there can be had."""
-        return None if self._ripening is None else self._ripening.next()
-
     def leased(self, run: Run) -> None:
-        for first, last, strand in self._marks.strands_in(*run):
-            lane, tenant = self._marks.strands[strand]
-            self._tenants.more(tenant, last + 1 - first)
-            self._leased[lane] += last + 1 - first
-
-    def delivered(self, run: Run) -> None:
         """It was given out, for the first time or again."""
         for first, last, strand in self._marks.strands_in(*run):
-            self._delivered[self._marks.strands[strand].lane] += last + 1 - first
+            lane, tenant = self._marks.strands[strand]
+            count = last + 1 - first
+            self._tenants.more(tenant, count)
+            self._leased[lane] += count
+            self._delivered[lane] += count
 
     def left(self, run: Run) -> None:
         """It is not leased any more."""
@@ -233,16 +231,23 @@ class Picker:
         if self._keys is None:
             return
         for offset in range(run.first, run.last + 1):
-            slot = self._marks.slot_at(offset)
-            following = self._keys.settled(slot, offset) if slot else None
-            if following is not None:
-                self.returned(Run(following, following))
+            if slot := self._marks.slot_at(offset):
+                self._free(self._keys, slot, offset)
 
     def moved(self) -> None:
         """Everything below the window's start is settled."""
         if self._keys is not None:
-            for offset in self._keys.settled_below(self._window.start):
-                self.returned(Run(offset, offset))
+            for slot, offset in self._keys.owned_below(self._window.start):
+                self._free(self._keys, slot, offset)
+
+    def _free(self, keys: Keys, slot: int, offset: int) -> None:
+        """A key is free of a message; the next one that is still there has it now."""
+        following = keys.settled(slot, offset)
+        while following is not None:
+            if self._window.state_of(following) != SETTLED:
+                self.returned(Run(following, following))
+                return
+            following = keys.settled(slot, following)
 
     # --- looking
 

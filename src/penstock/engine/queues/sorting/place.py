@@ -32,7 +32,7 @@ class Place:
     passed: those that were given out, or were found to be settled, without having come back.
     """
 
-    __slots__ = ("_again", "_at", "_block", "_fallen", "again_count", "passed", "strand")
+    __slots__ = ("_again", "_at", "_block", "_caught_up", "_fallen", "again_count", "passed", "strand")
 
     def __init__(self, strand: int) -> None:
         self.strand = strand
@@ -41,6 +41,7 @@ class Place:
         self._again: list[tuple[int, int]] = []
         self._fallen = 0
         self._block = -1
+        self._caught_up = -1
         self._at = 0
 
     # --- what came back
@@ -54,6 +55,8 @@ class Place:
         while self._again:
             first, last = self._again[0]
             run = window.first_again(max(first, window.start), last)
+            if run is None and last >= window.next:
+                run = Run(max(first, window.next), last)
             if run is not None and run.first >= end:
                 return None
             heappop(self._again)
@@ -68,18 +71,29 @@ class Place:
 
     # --- what nobody had yet
 
+    def take_fallen(self, marks: Marks, window: Window, most: int, end: int, may: May | None, taken: list[Run]) -> int:
+        """Take what has a time of its own, which is over."""
+        fallen, count = marks.fallen[self.strand], 0
+        while self._fallen < len(fallen) and count < most:
+            offset = fallen[self._fallen]
+            self._fallen += 1
+            self.passed += 1
+            if offset >= end:
+                self.come_back(offset, offset)
+            elif _is_ready(window, offset) and (may is None or may(offset)):
+                taken.append(Run(offset, offset))
+                count += 1
+        return count
+
     def take(self, marks: Marks, window: Window, most: int, end: int, may: May | None, taken: list[Run]) -> Taken:
-        """Take what is first, as ranges into `taken`."""
-        count, is_stuck, _ = self._take_fallen(marks, window, most, end, may, taken)
-        if is_stuck or count == most:
-            return Taken(count, is_stuck)
+        """Take what is first of all else, as ranges into `taken`."""
         self.catch_up(marks, window.start)
-        looked = 0
+        count, looked, is_stuck = 0, 0, False
         while self._block >= 0:
             positions = marks.positions(self._block, self.strand)
             base, stop = self._block << SHIFT, positions.end - positions.begin
             if isinstance(positions.values, range):
-                more, is_stuck, _ = self._take_range(window, base, stop, most - count, end, taken)
+                more, is_stuck, _ = self._take_range(window, base, stop, most - count, end, may, taken)
                 count += more
             else:
                 values, begin = positions.values, positions.begin
@@ -105,22 +119,9 @@ class Place:
             self._block, self._at = following, 0
         return Taken(count)
 
-    def _take_fallen(
-        self, marks: Marks, window: Window, most: int, end: int, may: May | None, taken: list[Run]
+    def _take_range(
+        self, window: Window, base: int, stop: int, most: int, end: int, may: May | None, taken: list[Run]
     ) -> Taken:
-        fallen, count = marks.fallen[self.strand], 0
-        while self._fallen < len(fallen) and count < most:
-            offset = fallen[self._fallen]
-            if offset >= end:
-                return Taken(count, is_stuck=True)
-            self._fallen += 1
-            self.passed += 1
-            if _is_ready(window, offset) and (may is None or may(offset)):
-                taken.append(Run(offset, offset))
-                count += 1
-        return Taken(count)
-
-    def _take_range(self, window: Window, base: int, stop: int, most: int, end: int, taken: list[Run]) -> Taken:
         """Of a block in which nothing says anything."""
         count, last = 0, min(base + stop, end) - 1
         while count < most:
@@ -129,7 +130,12 @@ class Place:
                 break
             run = _first_ready(window, first, last)
             until = last if run is None else min(run.last, run.first + most - count - 1)
-            if run is not None:
+            if run is not None and may is not None:
+                until = run.first
+                if may(until):
+                    taken.append(Run(until, until))
+                    count += 1
+            elif run is not None:
                 taken.append(Run(run.first, until))
                 count += until - run.first + 1
             self.passed += until + 1 - first
@@ -138,6 +144,9 @@ class Place:
 
     def catch_up(self, marks: Marks, start: int) -> None:
         """Pass over what lies below an offset, which is settled."""
+        if self._caught_up == start and self._block >= 0:
+            return
+        self._caught_up = start
         if self._block < 0:
             first = marks.begin >> SHIFT
             self._block = first if self.strand == PLAIN else marks.next_home(self.strand, first - 1)

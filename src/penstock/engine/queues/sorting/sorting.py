@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from penstock.engine.queues.group import Group
 from penstock.engine.queues.settings import QueueRules
+from penstock.engine.queues.sorting.delayed import Ripening
 from penstock.engine.queues.sorting.marks import Marks, Said
 from penstock.engine.queues.sorting.picker import Picker
 
@@ -25,26 +26,29 @@ class Sorting:
     def __init__(self, made: Callable[[], Collection[str]] = tuple) -> None:
         self._made = made
         self.marks: Marks | None = None
+        self._ripening: dict[str, Ripening] = {}
+        """Of the groups in which every message waits."""
 
     @property
     def end(self) -> int:
         """Behind what was looked at."""
         return _NOTHING if self.marks is None else self.marks.end
 
-    def begin(self, marks: Marks, groups: Iterable[Group]) -> None:
+    def begin(self, marks: Marks, groups: Iterable[tuple[Group, QueueRules]]) -> None:
         """Look at the records, from an offset on, in place of what was known."""
-        for group in groups:
-            group.sort(None)
         self.marks = marks
+        self._ripening.clear()
+        for group, rules in groups:
+            group.sort(None)
+            if rules.delay_ms:
+                self._ripening[group.name] = Ripening(rules.delay_ms, group.window.start)
 
-    def take(
-        self, last: int, said: Sequence[Said], published_ms: int, now: int, groups: Iterable[tuple[Group, QueueRules]]
-    ) -> None:
+    def take(self, last: int, said: Sequence[Said], published_ms: int, now: int) -> None:
         """Offsets up to `last` were looked at; see `Marks.take`."""
         assert self.marks is not None
-        for group, rules in groups:
-            self._prepare(group, rules)
-        self.marks.take(last, said, published_ms, now)
+        self.marks.take(last, said, now)
+        for ripening in self._ripening.values():
+            ripening.add(last + 1, published_ms)
 
     def reach(self, group: Group, rules: QueueRules, end: int) -> int:
         """How far a group may be given anything: up to `end`, and to what was looked at."""
@@ -59,24 +63,23 @@ class Sorting:
         marks = self.marks
         if marks is None or group.name not in self._made():
             return False
-        if group.window.start < marks.begin:
+        if group.window.start < marks.begin or bool(rules.delay_ms) != (group.name in self._ripening):
             self.marks = None
             return False
         if group.picker is not None or (marks.is_plain and not rules.is_fifo and not rules.delay_ms):
             return True
-        if rules.delay_ms and marks.end > marks.first:  # when these were published is not known any more
-            self.marks = None
+        if marks.end < group.window.next:  # what was given out already may be anything
             return False
-        group.sort(Picker(marks, group.window, rules))
+        group.sort(Picker(marks, group.window, rules, self._ripening.get(group.name)))
         return True
 
     # --- time
 
-    def next_deadline(self, groups: Iterable[Group]) -> int | None:
+    def next_deadline(self) -> int | None:
         if self.marks is None:
             return None
         times = [self.marks.next_due()]
-        times += [group.picker.next_ripe() for group in groups if group.picker is not None]
+        times += [ripening.next() for ripening in self._ripening.values()]
         return min((at for at in times if at is not None), default=None)
 
     def fall_due(self, now: int, groups: Iterable[Group]) -> list[str]:
@@ -84,7 +87,8 @@ class Sorting:
         if self.marks is None:
             return []
         found = self.marks.fall_due(now)
-        return [group.name for group in groups if group.picker is not None and (found or group.picker.ripen(now))]
+        ripe = [name for name, ripening in self._ripening.items() if ripening.ripen(now)]
+        return [group.name for group in groups if found and group.picker is not None] + ripe
 
     def trim(self, groups: Iterable[Group]) -> None:
         """Forget what all have settled."""
