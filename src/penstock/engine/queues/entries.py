@@ -48,6 +48,8 @@ class How(IntEnum):
     EXHAUSTED = 5
     BURIED = 6
     OVERFLOWED = 7
+    CANCELLED = 8
+    """Before it was due."""
 
 
 class Cause(IntEnum):

@@ -52,8 +52,14 @@ _ENDS: Final = {
     How.EXHAUSTED: What.DROPPED,
     How.BURIED: What.DEAD,
     How.OVERFLOWED: What.DROPPED,
+    How.CANCELLED: What.DROPPED,
 }
-_WHY: Final = {How.REJECTED: "rejected", How.EXHAUSTED: "tried too often", How.OVERFLOWED: "the queue was full"}
+_WHY: Final = {
+    How.REJECTED: "rejected",
+    How.EXHAUSTED: "tried too often",
+    How.OVERFLOWED: "the queue was full",
+    How.CANCELLED: "cancelled before it was due",
+}
 _CAUSES: Final = {
     Cause.REJECTED: "rejected",
     Cause.ATTEMPTS: "failed too often",

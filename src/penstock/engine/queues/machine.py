@@ -17,7 +17,10 @@ from penstock.engine.queues.entries import Cause, How, Value, entry
 from penstock.engine.queues.group import Due, Group
 from penstock.engine.queues.needed import needed_by
 from penstock.engine.queues.settings import OnFull, QueueRules
+from penstock.engine.queues.sorting import early
+from penstock.engine.queues.sorting.later import Waiting
 from penstock.engine.queues.sorting.marks import NORMAL, Marks, Said
+from penstock.engine.queues.sorting.picker import LaneFigures
 from penstock.engine.queues.sorting.sorting import Sorting
 from penstock.engine.queues.tally import PURGED, TRIMMED, Back, Tally
 from penstock.engine.queues.verdicts import (
@@ -393,6 +396,31 @@ class LedgerMachine:
         values: list[Value] = [entries.Dying(Cause.REDRIVEN, 0, queue, False, tuple(runs))] if runs else []
         return Outcome(tuple(self._apply(group, values)), (Reply(to, sum(run.size for run in runs)),))
 
+    def cancel(self, now: int, to: Token, name: str, wanted: Sequence[Waiting]) -> Outcome:
+        """Settle messages that are not due yet. Replies how many."""
+        return self._early(now, to, name, wanted, lambda runs: early.cancel(runs))
+
+    def deliver_now(self, now: int, to: Token, name: str, wanted: Sequence[Waiting]) -> Outcome:
+        """Have messages be ready that are not due yet. Replies how many."""
+        return self._early(now, to, name, wanted, lambda runs: early.deliver_now(now, runs))
+
+    def _early(
+        self,
+        now: int,
+        to: Token,
+        name: str,
+        wanted: Sequence[Waiting],
+        make: Callable[[Sequence[Run]], Sequence[Value]],
+    ) -> Outcome:
+        group = self._groups.get(name)
+        if group is None:
+            return refused(to, _unknown(name))
+        runs = early.still_waiting(now, self.sorting, group, wanted)
+        done = self._apply(group, make(runs))
+        if group.picker is not None:
+            group.picker.early(runs)
+        return Outcome(tuple(done), (Reply(to, sum(run.size for run in runs)),))
+
     def leave(self, now: int, to: Token, name: str, consumer: str, *, graceful: bool) -> Outcome:
         """End all leases of a consumer: it gives back what it has, or was lost with it. Replies how many messages."""
         try:
@@ -548,16 +576,22 @@ class LedgerMachine:
         group = self._known(name)
         window = group.window
         counts = window.counts
+        waiting = 0 if group.picker is None else group.picker.waiting(end)
         return Figures(
             name,
             window.start,
             window.next,
-            counts[READY] + counts[SHAKEN] + max(end - window.next, 0),
+            max(counts[READY] + counts[SHAKEN] + max(end - window.next, 0) - waiting, 0),
             counts[LEASED],
-            counts[DELAYED],
+            counts[DELAYED] + waiting,
             counts[DYING],
             counts[SETTLED],
         )
+
+    def lanes(self, name: str) -> Sequence[LaneFigures]:
+        """How a group stands in each lane; nothing where no message says which it is of. Raises UNKNOWN_QUEUE."""
+        group = self._known(name)
+        return () if group.picker is None else group.picker.figures()
 
     def whereabouts(self, name: str, offset: int) -> Whereabouts:
         """Raises PenstockError UNKNOWN_QUEUE."""

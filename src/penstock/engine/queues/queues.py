@@ -24,6 +24,8 @@ from penstock.engine.queues.rulebook import Rulebook
 from penstock.engine.queues.saving import Saving
 from penstock.engine.queues.settings import QueueRules
 from penstock.engine.queues.sorting.indexer import Indexer
+from penstock.engine.queues.sorting.later import Waiting
+from penstock.engine.queues.sorting.picker import LaneFigures
 from penstock.engine.queues.tally import Tally
 from penstock.engine.queues.verdicts import By, Change
 from penstock.engine.queues.window import Run
@@ -253,6 +255,31 @@ class Queues:
     async def whereabouts(self, partition: Partition, group: str, offset: int) -> Whereabouts:
         machine = await (await self._opened(partition, group)).machine()
         return machine.whereabouts(group, offset)
+
+    async def lanes(self, partition: Partition, group: str) -> Sequence[LaneFigures]:
+        """How a queue stands in each lane of a partition; nothing if all is in one."""
+        machine = await (await self._opened(partition, group)).machine()
+        return machine.lanes(group)
+
+    async def waiting(self, partition: Partition, group: str, after: Waiting, most: int) -> list[Waiting]:
+        """What is due next, behind a moment and offset."""
+        shard = await self._opened(partition, group)
+        machine = await shard.machine()
+        await self._indexer.ready(shard, machine, partition)
+        known = machine.get(group)
+        return [] if known is None else machine.sorting.waiting(known, after, most)
+
+    async def cancel(self, partition: Partition, group: str, wanted: Sequence[Waiting]) -> int:
+        """Settle messages that are not due yet; returns how many of them were not."""
+        shard = await self._opened(partition, group)
+        count: int = await shard.ask(lambda machine, now, to: machine.cancel(now, to, group, wanted))
+        return count
+
+    async def deliver_now(self, partition: Partition, group: str, wanted: Sequence[Waiting]) -> int:
+        """Have messages be ready that are not due yet; returns how many of them were not."""
+        shard = await self._opened(partition, group)
+        count: int = await shard.ask(lambda machine, now, to: machine.deliver_now(now, to, group, wanted))
+        return count
 
     async def due_times(self, partition: Partition, group: str, first: int, last: int) -> Mapping[int, int]:
         """When those of a range are ready again that wait for it."""

@@ -11,6 +11,7 @@ from penstock.engine.queues.settings import (
     LEAST_VISIBILITY_MS,
     MOST_ATTEMPTS,
     MOST_BYTES,
+    MOST_DELAY_MS,
     MOST_MESSAGES,
     MOST_TTL_MS,
     MOST_UNACKED,
@@ -25,6 +26,7 @@ from penstock.engine.queues.settings import (
     format_rules,
     parse_rules,
 )
+from penstock.engine.queues.sorting.lanes import LaneOrder
 from penstock.errors import Code, PenstockError
 
 calm = settings(deadline=None)  # a busy machine is no failure
@@ -45,6 +47,12 @@ rules = st.builds(
     on_full=st.sampled_from(OnFull),
     dead_letter=targets.filter(lambda target: target not in (".", "..", "none", "default")),
     durable=st.booleans(),
+    is_fifo=st.booleans(),
+    blocks_keys=st.booleans(),
+    single_active=st.booleans(),
+    lanes=st.sampled_from(LaneOrder),
+    tenant_weights=st.sampled_from([(), (("gold", 4.0), ("trial", 0.25))]),
+    delay_ms=st.integers(0, MOST_DELAY_MS),
 )
 
 
@@ -60,6 +68,12 @@ def test_what_queues_go_by_unless_told() -> None:
         "on-expiry": "drop",
         "max-size": "none",
         "on-full": "reject",
+        "kind": "standard",
+        "on-exhausted": "skip",
+        "single-active": "false",
+        "lanes": "weighted",
+        "tenant-weights": "none",
+        "delay": "none",
         "durable": "true",
     }
 
@@ -215,6 +229,12 @@ def test_every_field_has_a_key() -> None:
         on_full=OnFull.DROP_OLDEST,
         dead_letter=None,
         durable=False,
+        is_fifo=True,
+        blocks_keys=True,
+        single_active=True,
+        lanes=LaneOrder.STRICT,
+        tenant_weights=(("gold", 4.0),),
+        delay_ms=1,
     )
     assert all(one != another for one, another in zip(other, QUEUE_RULES, strict=True))
     assert parse_rules(format_rules(other), QUEUE_RULES) == other

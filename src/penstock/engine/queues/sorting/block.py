@@ -35,11 +35,13 @@ class Block:
     plain: how many offsets at its beginning say nothing.
     """
 
-    __slots__ = ("_begins", "_lists", "_order", "_strands", "_which", "count", "slots")
+    __slots__ = ("_begins", "_lists", "_order", "_strands", "_which", "count", "slots", "waiting")
 
     def __init__(self, plain: int) -> None:
         self.count = plain
         """Offsets it has so far."""
+        self.waiting = 0
+        """Of them, those that are not due yet."""
         self.slots: array[int] | None = None
         """Hashes of keys, in a queue that is ordered by key; 0 for no key."""
         self._which: array[int] | None = None

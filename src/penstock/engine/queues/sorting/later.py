@@ -5,11 +5,18 @@ The bucket that time is in is sorted when it is reached; all others only grow, a
 
 from array import array
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, NamedTuple
 
 _SHIFT: Final = 10
 _FEW: Final = 32
 """Of them the first is found by looking at all."""
+
+
+class Waiting(NamedTuple):
+    """An offset that is not due yet, and when it is."""
+
+    due_ms: int
+    offset: int
 
 
 class Later:
@@ -58,6 +65,18 @@ class Later:
                 break
             found.append(heappop(near)[1])
         self.count -= len(found)
+        return found
+
+    def browse(self, after: Waiting, most: int) -> list[Waiting]:
+        """What is due next behind a moment and offset, at most so many."""
+        found = sorted(Waiting(*each) for each in self._near if each > after)[:most]
+        for number in sorted(self._order):
+            if len(found) >= most:
+                break
+            if number >= after.due_ms >> _SHIFT:
+                values = self._buckets[number]
+                there = (Waiting(*each) for each in zip(values[::2], values[1::2], strict=True))
+                found += sorted(each for each in there if each > after)[: most - len(found)]
         return found
 
     def _open_bucket(self) -> None:

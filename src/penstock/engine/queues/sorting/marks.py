@@ -55,6 +55,10 @@ class Reader(Protocol):
         """There is more in these."""
         ...
 
+    def fallen_due(self, offsets: Iterable[int]) -> None:
+        """Their time has come."""
+        ...
+
 
 class Marks:
     """Args:
@@ -119,6 +123,7 @@ class Marks:
         self.end = said.offset + 1
         if due_ms is not None and due_ms > now:
             self.later.add(due_ms, said.offset)
+            block.waiting += 1
             return
         if due_ms is not None:
             self.fallen[strand].append(said.offset)
@@ -159,15 +164,23 @@ class Marks:
         for offset in offsets:
             if offset < self.begin:
                 continue  # settled by all who could have it
+            self._blocks[offset >> SHIFT].waiting -= 1
             strand = self.strand_at(offset)
             self.fallen[strand].append(offset)
             self.lane_counts[self.strands[strand].lane] += 1
             touched.add(strand)
         for reader in self.readers:
+            reader.fallen_due(offsets)
             reader.arrived(touched)
         return bool(touched)
 
     # --- looking
+
+    def waiting_from(self, offset: int) -> int:
+        """How many are not due yet, from an offset on; of those just below it some may count, too."""
+        if not self.later.count:
+            return 0
+        return sum(block.waiting for number, block in self._blocks.items() if number >= offset >> SHIFT)
 
     def strand_at(self, offset: int) -> int:
         block = self._blocks.get(offset >> SHIFT)

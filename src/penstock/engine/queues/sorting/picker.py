@@ -49,6 +49,7 @@ class Picker:
         self._again: set[int] = set()
         """What the pick under way took of what came back, and may meet once more: nobody has it yet."""
         self._ripening = ripening
+        self._early: set[int] = set()
         self.is_tired = False
         """Whether the last pick stopped though there may be more."""
         self._leased = [0] * LANES_COUNT
@@ -204,6 +205,15 @@ class Picker:
         for strand in strands:
             self._wake(strand)
 
+    def fallen_due(self, offsets: Iterable[int]) -> None:
+        if self._early:
+            self._early.difference_update(offsets)
+
+    def early(self, runs: Iterable[Run]) -> None:
+        """These were not due yet, and do not wait any more."""
+        for run in runs:
+            self._early.update(range(run.first, run.last + 1))
+
     def leased(self, run: Run) -> None:
         """It was given out, for the first time or again."""
         for first, last, strand in self._marks.strands_in(*run):
@@ -250,6 +260,21 @@ class Picker:
             following = keys.settled(slot, following)
 
     # --- looking
+
+    def waiting(self, end: int) -> int:
+        """How many messages are not due yet, below an offset."""
+        marks, start = self._marks, self._window.start
+        own = max(marks.waiting_from(start) - len(self._early), 0)
+        if self._ripening is None:
+            return own
+        unripe = max(self._ripening.end, start)
+        return own + max(end - unripe - marks.waiting_from(unripe), 0)
+
+    @property
+    def tenants(self) -> int:
+        """How many have anything waiting."""
+        strands = self._marks.strands
+        return len({strands[strand].tenant for turn in self._turns for strand in turn.strands})
 
     def figures(self) -> Sequence[LaneFigures]:
         ready = list(self._marks.lane_counts)

@@ -9,8 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from penstock.engine.queues.group import Group
 from penstock.engine.queues.settings import QueueRules
 from penstock.engine.queues.sorting.delayed import Ripening
+from penstock.engine.queues.sorting.later import Waiting
 from penstock.engine.queues.sorting.marks import Marks, Said
 from penstock.engine.queues.sorting.picker import Picker
+from penstock.engine.queues.window import READY
 
 _NOTHING = 0
 
@@ -89,6 +91,24 @@ class Sorting:
         found = self.marks.fall_due(now)
         ripe = [name for name, ripening in self._ripening.items() if ripening.ripen(now)]
         return [group.name for group in groups if found and group.picker is not None] + ripe
+
+    # --- what is not due yet
+
+    def waiting(self, group: Group, after: Waiting, most: int) -> list[Waiting]:
+        """What of a group is due next, behind a moment and offset."""
+        found: list[Waiting] = []
+        while self.marks is not None and len(found) < most:
+            page = self.marks.later.browse(after, most)
+            found += [each for each in page if self.is_waiting(group, each.offset)]
+            if len(page) < most:
+                break
+            after = page[-1]
+        return found[:most]
+
+    @staticmethod
+    def is_waiting(group: Group, offset: int) -> bool:
+        """Whether nobody has had or settled it, given that it is not due yet."""
+        return offset >= group.window.start and group.window.state_of(offset) == READY
 
     def trim(self, groups: Iterable[Group]) -> None:
         """Forget what all have settled."""

@@ -5,7 +5,7 @@ little comes first, however much others have waiting. Among those who have equal
 of their weights.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from heapq import heapify, heappop, heappush
 
 _SPARE = 64
@@ -58,6 +58,10 @@ class TurnOf:
         """What each tenant was given, for its weight, as if all had begun together."""
         self._clock = 0.0
         """Of whose turn it was last."""
+
+    @property
+    def strands(self) -> Collection[int]:
+        return self._waiting.keys()
 
     def __len__(self) -> int:
         return len(self._waiting)

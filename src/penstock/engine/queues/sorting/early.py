@@ -1,0 +1,28 @@
+"""Messages that are not due yet: cancel them, or have them be delivered now. Steps of a ledger.
+
+Both are asked with what was seen: the moment each message is due. One that has fallen due meanwhile is left alone.
+"""
+
+from collections.abc import Sequence
+
+from penstock.engine.queues import entries
+from penstock.engine.queues.entries import How, Value
+from penstock.engine.queues.group import Group, joined
+from penstock.engine.queues.sorting.later import Waiting
+from penstock.engine.queues.sorting.sorting import Sorting
+from penstock.engine.queues.window import Run
+
+
+def still_waiting(now: int, sorting: Sorting, group: Group, wanted: Sequence[Waiting]) -> list[Run]:
+    """Which of these wait."""
+    return joined({each.offset for each in wanted if each.due_ms > now and sorting.is_waiting(group, each.offset)})
+
+
+def cancel(runs: Sequence[Run]) -> list[Value]:
+    """Nobody gets them."""
+    return [entries.Settled(How.CANCELLED, tuple(runs))] if runs else []
+
+
+def deliver_now(now: int, runs: Sequence[Run]) -> list[Value]:
+    """They are ready, whatever their own time: kept as ranges that came back, which is what every leader goes by."""
+    return [entries.Returned(0, now, 0, True, False, False, tuple(runs))] if runs else []
