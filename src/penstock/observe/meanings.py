@@ -161,8 +161,8 @@ LABELLED_COUNTERS: tuple[Counted, ...] = (
         "queue_settled_messages",
         "Messages of queues that nobody will get any more, by how that came: acked; buried (a dead letter is written, "
         "or was redriven); dropped without a dead letter because they were rejected, exhausted (tried too often), "
-        "expired or overflowed; purged; trimmed (retention or a deletion took the record first); or gone (there was "
-        "no record to be had, such as of an aborted transaction).",
+        "expired or overflowed; cancelled before they were due; purged; trimmed (retention or a deletion took the "
+        "record first); or gone (there was no record to be had, such as of an aborted transaction).",
         ("how",),
     ),
     Counted(

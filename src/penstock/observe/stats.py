@@ -12,6 +12,7 @@ QUEUE_SETTLED = (
     "exhausted",
     "buried",
     "overflowed",
+    "cancelled",
     "purged",
     "trimmed",
 )

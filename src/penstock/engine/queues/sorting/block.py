@@ -35,11 +35,13 @@ class Block:
     plain: how many offsets at its beginning say nothing.
     """
 
-    __slots__ = ("_begins", "_lists", "_order", "_strands", "_which", "count", "slots", "waiting")
+    __slots__ = ("_begins", "_lists", "_order", "_strands", "_which", "count", "own", "slots", "waiting")
 
     def __init__(self, plain: int) -> None:
         self.count = plain
         """Offsets it has so far."""
+        self.own = 0
+        """Of them, those that have a time of their own."""
         self.waiting = 0
         """Of them, those that are not due yet."""
         self.slots: array[int] | None = None

@@ -53,6 +53,7 @@ class Indexer:
         self._clock = clock
         self._tasks = tasks
         self._running: dict[Partition, asyncio.Event] = {}
+        self._wakes: dict[Partition, Callable[[], None]] = {}
         self._given: dict[Partition, Mapping[str, object]] = {}
         """What the queues of a topic went by when its records were looked at."""
 
@@ -77,9 +78,6 @@ class Indexer:
             except TimeoutError:
                 return
 
-    def forget(self, data: Partition) -> None:
-        self._given.pop(data, None)
-
     def _look_soon(self, shard: Shard[LedgerMachine], data: Partition) -> asyncio.Event | None:
         event = self._running.get(data)
         if event is None and data.led is not None:
@@ -97,14 +95,27 @@ class Indexer:
         finally:
             self._running.pop(data, None)
             event.set()
-        if data.led is not None and shard.loaded is machine:
-            data.watch(lambda: self._moved(shard, data))
-            if machine.sorting.marks is None or machine.sorting.marks.end < data.high_watermark:
-                self._look_soon(shard, data)  # it came before the watch
+        loaded = shard.loaded
+        if data.led is None or loaded is None:
+            self._wakes.pop(data, None)
+            self._given.pop(data, None)
+            return
+        self._watch(shard, data)
+        if loaded.sorting.marks is None or loaded.sorting.marks.end < data.high_watermark:
+            self._look_soon(shard, data)  # it came before the watch, or this broker leads anew
 
-    def _moved(self, shard: Shard[LedgerMachine], data: Partition) -> None:
-        if data.led is not None and shard.loaded is not None:
-            self._look_soon(shard, data)
+    def _watch(self, shard: Shard[LedgerMachine], data: Partition) -> None:
+        """Go on when there is more."""
+        wake = self._wakes.get(data)
+        if wake is None:
+
+            def wake() -> None:
+                if data.led is not None and shard.loaded is not None:
+                    self._look_soon(shard, data)
+
+            self._wakes[data] = wake
+        data.unwatch(wake)
+        data.watch(wake)
 
     async def _catch_up(self, shard: Shard[LedgerMachine], machine: LedgerMachine, data: Partition) -> None:
         sorting = machine.sorting

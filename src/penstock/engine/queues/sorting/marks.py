@@ -25,6 +25,7 @@ NOBODY: Final = 0
 MOST_STRANDS: Final = 1 << 16
 MOST_TENANTS: Final = MOST_STRANDS // len(LANE_NAMES) - 1
 """In one partition, since this broker leads it; all others share with one of these, by their name's hash."""
+_FEW_FALLEN: Final = 4096
 _MOST_FALLEN: Final = 20_000
 """At a time; a few milliseconds."""
 
@@ -57,6 +58,14 @@ class Reader(Protocol):
 
     def fallen_due(self, offsets: Iterable[int]) -> None:
         """Their time has come."""
+        ...
+
+    def fallen_passed(self, strand: int) -> int:
+        """How many of `Marks.fallen` it needs no more."""
+        ...
+
+    def fallen_forgotten(self, strand: int, count: int) -> None:
+        """So many are not there any more."""
         ...
 
 
@@ -121,6 +130,7 @@ class Marks:
         if said.key is not None:
             block.set_slot(said.offset & INSIDE, slot_of(said.key))
         self.end = said.offset + 1
+        block.own += due_ms is not None
         if due_ms is not None and due_ms > now:
             self.later.add(due_ms, said.offset)
             block.waiting += 1
@@ -182,6 +192,10 @@ class Marks:
             return 0
         return sum(block.waiting for number, block in self._blocks.items() if number >= offset >> SHIFT)
 
+    def own_from(self, offset: int) -> int:
+        """How many have a time of their own, come or not; likewise."""
+        return sum(block.own for number, block in self._blocks.items() if number >= offset >> SHIFT)
+
     def strand_at(self, offset: int) -> int:
         block = self._blocks.get(offset >> SHIFT)
         return PLAIN if block is None else block.which(offset & INSIDE)
@@ -237,6 +251,17 @@ class Marks:
         self.begin = min(before, self.end)
         for number in [each for each in self._blocks if each < self.begin >> SHIFT]:
             del self._blocks[number]
+
+    def forget_fallen(self) -> None:
+        """Forget what all readers have passed of what had a time of its own."""
+        for strand, fallen in enumerate(self.fallen):
+            if len(fallen) < _FEW_FALLEN:
+                continue
+            passed = min((reader.fallen_passed(strand) for reader in self.readers), default=0)
+            if passed >= len(fallen) // 2:
+                del fallen[:passed]
+                for reader in self.readers:
+                    reader.fallen_forgotten(strand, passed)
 
 
 def slot_of(key: bytes) -> int:

@@ -209,6 +209,12 @@ class Picker:
         if self._early:
             self._early.difference_update(offsets)
 
+    def fallen_passed(self, strand: int) -> int:
+        return self._place(strand).fallen
+
+    def fallen_forgotten(self, strand: int, count: int) -> None:
+        self._place(strand).fallen -= count
+
     def early(self, runs: Iterable[Run]) -> None:
         """These were not due yet, and do not wait any more."""
         for run in runs:
@@ -268,7 +274,7 @@ class Picker:
         if self._ripening is None:
             return own
         unripe = max(self._ripening.end, start)
-        return own + max(end - unripe - marks.waiting_from(unripe), 0)
+        return own + max(end - unripe - marks.own_from(unripe), 0)
 
     @property
     def tenants(self) -> int:

@@ -29,17 +29,18 @@ class Taken(NamedTuple):
 class Place:
     """Attributes:
     again_count: offsets in ranges in which something came back.
+    fallen: how far it is in `Marks.fallen`.
     passed: those that were given out, or were found to be settled, without having come back.
     """
 
-    __slots__ = ("_again", "_at", "_block", "_caught_up", "_fallen", "again_count", "passed", "strand")
+    __slots__ = ("_again", "_at", "_block", "_caught_up", "again_count", "fallen", "passed", "strand")
 
     def __init__(self, strand: int) -> None:
         self.strand = strand
         self.again_count = 0
         self.passed = 0
         self._again: list[tuple[int, int]] = []
-        self._fallen = 0
+        self.fallen = 0
         self._block = -1
         self._caught_up = -1
         self._at = 0
@@ -74,9 +75,9 @@ class Place:
     def take_fallen(self, marks: Marks, window: Window, most: int, end: int, may: May | None, taken: list[Run]) -> int:
         """Take what has a time of its own, which is over."""
         fallen, count = marks.fallen[self.strand], 0
-        while self._fallen < len(fallen) and count < most:
-            offset = fallen[self._fallen]
-            self._fallen += 1
+        while self.fallen < len(fallen) and count < most:
+            offset = fallen[self.fallen]
+            self.fallen += 1
             self.passed += 1
             if offset >= end:
                 self.come_back(offset, offset)

@@ -112,6 +112,9 @@ class Sorting:
 
     def trim(self, groups: Iterable[Group]) -> None:
         """Forget what all have settled."""
-        if self.marks is not None:
-            starts = [group.window.start for group in groups if group.name in self._made()]
-            self.marks.trim(min(starts, default=self.marks.begin))
+        if self.marks is None:
+            return
+        made = [group for group in groups if group.name in self._made()]
+        self.marks.trim(min((group.window.start for group in made), default=self.marks.begin))
+        if all(group.picker is not None for group in made):
+            self.marks.forget_fallen()
