@@ -1,15 +1,27 @@
-"""What is not due yet, by time: in memory, as pairs of due time and offset in buckets of about a second.
+"""What is not due yet, by time, in memory: eight bytes for each.
 
-The bucket that time is in is sorted when it is reached; all others only grow, at sixteen bytes an entry.
+Three stages, as in a clock: buckets of two minutes, which only grow; buckets of 64 ms, into which one of the former is
+spread before its time comes, some at a time; and a heap of what is due next.
 """
 
 from array import array
-from heapq import heappop, heappush
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
-_SHIFT: Final = 10
-_FEW: Final = 32
-"""Of them the first is found by looking at all."""
+_OFFSET_BITS: Final = 46
+MOST_OFFSET: Final = (1 << _OFFSET_BITS) - 1
+"""What lies beyond is kept in the heap, at more expense."""
+_NEAR_BITS: Final = 64
+_IN_NEAR: Final = (1 << _NEAR_BITS) - 1
+_COARSE: Final = 17
+_FINE: Final = 6
+_AHEAD_MS: Final = 10_000
+"""A bucket of two minutes is spread so long before its time."""
+_MOST_SPREAD: Final = 20_000
+"""At a time; some milliseconds."""
+_IN_COARSE: Final = (1 << _COARSE) - 1
+_IN_FINE: Final = (1 << _FINE) - 1
 
 
 class Waiting(NamedTuple):
@@ -21,66 +33,124 @@ class Waiting(NamedTuple):
 
 class Later:
     def __init__(self) -> None:
-        self._buckets: dict[int, array[int]] = {}
-        self._order: list[int] = []
-        """The buckets, as a heap."""
-        self._near: list[tuple[int, int]] = []
-        """What was in the first buckets, as a heap: due and offset."""
-        self._near_end = 0
-        """Everything due before is in there."""
         self.count = 0
+        self._coarse: dict[int, array[int]] = {}
+        """Each entry is how long behind the bucket's beginning it is due, and its offset, in one number."""
+        self._coarse_order: list[int] = []
+        self._spread_end = 0
+        """What is due before does not go into buckets of two minutes any more."""
+        self._spreading: list[tuple[int, array[int]]] = []
+        """Buckets that are being spread: where each begins, and what is left of it."""
+        self._fine: dict[int, array[int]] = {}
+        self._fine_order: list[int] = []
+        self._near: list[int] = []
+        """Due time and offset in one number."""
+        self._near_end = 0
+        """What is due before goes into the heap at once."""
 
     def add(self, due_ms: int, offset: int) -> None:
         self.count += 1
-        if due_ms < self._near_end:
-            heappush(self._near, (due_ms, offset))
-            return
-        number = due_ms >> _SHIFT
-        bucket = self._buckets.get(number)
+        if due_ms < self._near_end or offset > MOST_OFFSET:
+            heappush(self._near, due_ms << _NEAR_BITS | offset)
+        elif due_ms < self._spread_end:
+            self._add_fine(due_ms, offset)
+        else:
+            number = due_ms >> _COARSE
+            bucket = self._coarse.get(number)
+            if bucket is None:
+                bucket = self._coarse[number] = array("Q")
+                heappush(self._coarse_order, number)
+            bucket.append((due_ms & _IN_COARSE) << _OFFSET_BITS | offset)
+
+    def _add_fine(self, due_ms: int, offset: int) -> None:
+        number = due_ms >> _FINE
+        bucket = self._fine.get(number)
         if bucket is None:
-            bucket = self._buckets[number] = array("Q")
-            heappush(self._order, number)
-        bucket.append(due_ms)
-        bucket.append(offset)
+            bucket = self._fine[number] = array("Q")
+            heappush(self._fine_order, number)
+        bucket.append((due_ms & _IN_FINE) << _OFFSET_BITS | offset)
 
     def next_due(self) -> int | None:
-        """When something is due next, or to be looked at."""
+        """When something is due next, or to be looked after."""
+        if self._spreading:
+            return 0
+        times = []
         if self._near:
-            return self._near[0][0]
-        if not self._order:
-            return None
-        bucket = self._buckets[self._order[0]]
-        return min(bucket[::2]) if len(bucket) <= _FEW else self._order[0] << _SHIFT
+            times.append(self._near[0] >> _NEAR_BITS)
+        if self._fine_order:
+            times.append(self._fine_order[0] << _FINE)
+        if self._coarse_order:
+            times.append((self._coarse_order[0] << _COARSE) - _AHEAD_MS)
+        return min(times, default=None)
 
     def pop_due(self, now_ms: int, most: int) -> list[int]:
         """Offsets that are due by now, at most so many; those of a moment in their order."""
+        self._spread(now_ms)
         found: list[int] = []
         near = self._near
         while len(found) < most:
-            if not near:
-                if not self._order or self._order[0] << _SHIFT > now_ms:
-                    break
-                self._open_bucket()
-            if near[0][0] > now_ms:
+            if self._fine_order and self._fine_order[0] << _FINE <= self._first_near(now_ms):
+                self._open(heappop(self._fine_order))
+            if not near or near[0] >> _NEAR_BITS > now_ms:
                 break
-            found.append(heappop(near)[1])
+            found.append(heappop(near) & _IN_NEAR)
         self.count -= len(found)
         return found
 
     def browse(self, after: Waiting, most: int) -> list[Waiting]:
         """What is due next behind a moment and offset, at most so many."""
-        found = sorted(Waiting(*each) for each in self._near if each > after)[:most]
-        for number in sorted(self._order):
-            if len(found) >= most:
-                break
-            if number >= after.due_ms >> _SHIFT:
-                values = self._buckets[number]
-                there = (Waiting(*each) for each in zip(values[::2], values[1::2], strict=True))
-                found += sorted(each for each in there if each > after)[: most - len(found)]
+        found: list[Waiting] = []
+        for there in self._stages():
+            found += [each for each in there if each > after]
+            found.sort()
+            del found[most:]
         return found
 
-    def _open_bucket(self) -> None:
-        number = heappop(self._order)
-        values = self._buckets.pop(number)
-        self._near.extend(sorted(zip(values[::2], values[1::2], strict=True)))  # a sorted list is a heap
-        self._near_end = (number + 1) << _SHIFT
+    # --- inside
+
+    def _stages(self) -> Iterator[Iterator[Waiting]]:
+        """Everything, in parts small enough to be sorted."""
+        yield (Waiting(each >> _NEAR_BITS, each & _IN_NEAR) for each in self._near)
+        for begin, left in self._spreading:
+            yield _unpacked(begin, left)
+        for number, bucket in self._fine.items():
+            yield _unpacked(number << _FINE, bucket)
+        for number, bucket in self._coarse.items():
+            yield _unpacked(number << _COARSE, bucket)
+
+    def _spread(self, now_ms: int) -> None:
+        while self._coarse_order and (self._coarse_order[0] << _COARSE) - _AHEAD_MS <= now_ms:
+            number = heappop(self._coarse_order)
+            self._spreading.append((number << _COARSE, self._coarse.pop(number)))
+            self._spread_end = max(self._spread_end, (number + 1) << _COARSE)
+        room = _MOST_SPREAD
+        while self._spreading and room:
+            begin, left = self._spreading[0]
+            part = left[:room]
+            del left[:room]
+            for due_ms, offset in _unpacked(begin, part):
+                if due_ms < self._near_end:
+                    heappush(self._near, due_ms << _NEAR_BITS | offset)
+                else:
+                    self._add_fine(due_ms, offset)
+            room -= len(part)
+            if not left:
+                del self._spreading[0]
+
+    def _open(self, number: int) -> None:
+        """A bucket's time has come."""
+        begin = number << _FINE
+        self._near_end = max(self._near_end, begin + _IN_FINE + 1)
+        near = self._near
+        for each in sorted(self._fine.pop(number)):
+            near.append((begin + (each >> _OFFSET_BITS)) << _NEAR_BITS | (each & MOST_OFFSET))
+        heapify(near)
+
+    def _first_near(self, now_ms: int) -> int:
+        """When the first in the heap is due, or now if it is later, or there is none."""
+        return min(self._near[0] >> _NEAR_BITS, now_ms) if self._near else now_ms
+
+
+def _unpacked(begin: int, packed: "array[int] | list[int]") -> Iterator[Waiting]:
+    for each in packed:
+        yield Waiting(begin + (each >> _OFFSET_BITS), each & MOST_OFFSET)
