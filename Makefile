@@ -28,7 +28,8 @@ $(BASE): requirements/base.txt pyproject.toml | $(BIN)/uv
 	@touch $@
 
 # Installs the clone itself, which compiles what has changed of the modules that are compiled.
-$(COMPILED): $(BASE) hatch_build.py src/penstock/compiled.py $(wildcard src/penstock/records/*.py)
+$(COMPILED): $(BASE) hatch_build.py src/penstock/compiled.py $(wildcard src/penstock/records/*.py) \
+		src/penstock/engine/queues/window.py $(wildcard src/penstock/engine/queues/sorting/*.py)
 	@VIRTUAL_ENV=$(VENV) scripts/timed "Penstock itself, compiled" $(BIN)/uv pip install -q --no-deps -e .
 	@touch $@
 
@@ -121,5 +122,5 @@ lock: $(BIN)/uv ## renew the locked requirements from pyproject.toml
 	@$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-header --no-annotate --extra dev pyproject.toml -o requirements/dev.txt
 
 clean: ## remove what the set-up made; data directories stay
-	@rm -f src/penstock_compiled* src/penstock/*/*.so
+	@rm -f src/penstock_compiled*; find src -name "*.so" -delete
 	@rm -rf $(VENV) $(CACHE) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

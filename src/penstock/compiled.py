@@ -20,6 +20,7 @@ MODULES = (
     "penstock.records.walk",
     "penstock.engine.queues.window",
     "penstock.engine.queues.sorting.block",
+    "penstock.engine.queues.sorting.later",
     "penstock.engine.queues.sorting.marks",
     "penstock.engine.queues.sorting.place",
     "penstock.engine.queues.sorting.keys",
