@@ -4,6 +4,8 @@ import pytest
 
 from penstock.engine.coordination.deadlines import Deadlines
 from penstock.engine.queues.leases import Lease, Leases
+from penstock.engine.queues.machine import LedgerMachine, Want
+from penstock.engine.queues.settings import QUEUE_RULES
 from penstock.engine.queues.single_active import ActiveConsumer
 from penstock.engine.queues.window import Run
 
@@ -48,8 +50,9 @@ def test_it_is_as_long_as_it_has_anything(place: Place) -> None:
     assert place.may("anna", 0)
     lease = place.give("anna")
     assert not place.may("bert", 50 * PATIENCE_MS)
+    assert place.may("anna", 50 * PATIENCE_MS)
     place.settle(lease)
-    assert place.may("bert", 50 * PATIENCE_MS)
+    assert place.may("bert", 60 * PATIENCE_MS)
 
 
 def test_asking_in_vain_keeps_nobody_active(place: Place) -> None:
@@ -60,9 +63,9 @@ def test_asking_in_vain_keeps_nobody_active(place: Place) -> None:
 
 def test_who_has_left_is_followed_at_once(place: Place) -> None:
     assert place.may("anna", 0)
-    place.active.left("bert")
+    assert not place.active.left("bert")
     assert not place.may("bert", 1)
-    place.active.left("anna")
+    assert place.active.left("anna")
     assert place.may("bert", 1)
 
 
@@ -77,3 +80,15 @@ def test_the_next_one_gets_nothing_while_others_have_messages(place: Place) -> N
 def test_a_clock_that_goes_back_keeps_nobody_active(place: Place) -> None:
     assert place.may("anna", 50_000)
     assert place.may("bert", 10)
+
+
+def test_who_waits_is_woken_when_the_active_one_leaves_with_nothing() -> None:
+    rules = QUEUE_RULES._replace(single_active=True)
+    machine = LedgerMachine(lambda name: rules, tuple, iter(range(1, 99)).__next__, lambda: 0.0)
+    machine.open(0, 0, "q", 0)
+    machine.lease(0, Want("q", "anna", 1), 0)
+    machine.stirred.clear()
+    machine.leave(1, 0, "q", "bert", graceful=True)
+    assert not machine.stirred
+    machine.leave(1, 0, "q", "anna", graceful=True)
+    assert machine.stirred == {"q"}
