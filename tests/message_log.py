@@ -22,10 +22,10 @@ class MessageLog:
         self.messages: dict[int, Message] = {}
         self.log_start = self.end_offset = 0
 
-    def append(self, timestamp: int, headers: Headers = (), value: bytes = b"") -> int:
+    def append(self, timestamp: int, headers: Headers = (), value: bytes = b"", key: bytes | None = None) -> int:
         """Its offset."""
         offset = self.end_offset
-        self.messages[offset] = Message(offset, timestamp, None, value, headers)
+        self.messages[offset] = Message(offset, timestamp, key, value, headers)
         self.end_offset += 1
         return offset
 

@@ -523,8 +523,9 @@ class LedgerWorld(MessageSteps, RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """In the end everybody gets everything that is left."""
+        end = self.end
         for name, queue in self.queues.items():
-            self.end = min(self.end, queue.next + 20)  # it takes the longer the more messages nobody had yet
+            self.end = min(end, queue.next + 20)  # it takes the longer the more messages nobody had yet
             left = -1
             while queue.next < self.end or queue.in_state(READY) or queue.deadlines():
                 assert left != (left := self.unsettled(queue)), "nobody gets what is left"

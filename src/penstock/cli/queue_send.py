@@ -57,8 +57,8 @@ class Due(click.ParamType[int]):
     checked; the first failure ends the command, and says how many messages were delivered.
 
     A message may bring a time to live, an id, a priority and the like as headers (penstock-ttl-ms, penstock-id, ...);
-    with --json each line may have its own. Brokers go by the time to live and the id. Priority, delay and tenant go
-    with the message, and no broker of this release acts on them yet.""",
+    with --json each line may have its own. A message of a higher priority comes sooner, one with a delay not before its
+    time, and tenants share a queue evenly.""",
     epilog="""\b
 Examples:
   penstock queue send jobs 'resize cat.png'
@@ -76,11 +76,9 @@ Priorities are 0 to 9, the highest, or critical, high, normal, low, background."
 @click.option("-f", "--file", "files", metavar="FILE", multiple=True, help="Read a file; - is standard input.")
 @click.option("--id", "message_id", metavar="ID", help="The message's id, by which 'penstock queue where' finds it.")
 @click.option("--ttl", "ttl_ms", metavar="TIME", type=TIME_TO_LIVE, help="How long it may wait, such as 1h.")
-@click.option("--priority", metavar="0-9|WORD", help="How urgent it is; not acted on yet.")
-@click.option(
-    "--delay", "delay_ms", metavar="TIME", type=Duration(), help="Not before so long, such as 10m; not acted on yet."
-)
-@click.option("--deliver-at", "due_ms", metavar="TIME", type=Due(), help="Not before this moment; not acted on yet.")
+@click.option("--priority", metavar="0-9|WORD", help="How urgent it is.")
+@click.option("--delay", "delay_ms", metavar="TIME", type=Duration(), help="Not before so long, such as 10m.")
+@click.option("--deliver-at", "due_ms", metavar="TIME", type=Due(), help="Not before this moment.")
 @click.option("--tenant", metavar="NAME", help="Whose it is, where several share a queue.")
 @input_options
 @click.option("-n", "--count", type=click.IntRange(0), metavar="N", help="Stop after N messages.")

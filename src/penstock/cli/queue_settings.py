@@ -29,7 +29,8 @@ _FLAGS: Final = (
 _VALUES_HELP: Final = """\
 Times have a unit: 250ms, 30s, 5m, 12h, 14d. A queue keeps what it has not
 settled, whatever the topic's retention says; --set durable=false lets go of it.
---set knows max-unacked-consumer and max-deliveries as well.
+--set knows more: kind, on-exhausted, lanes, delay, single-active, tenant-weights,
+max-unacked-consumer, max-deliveries.
 """
 
 

@@ -85,10 +85,12 @@ class Group:
         """
         picked: list[Run] = []
         room, behind = most, self.window.start
-        while room and self._ready:
+        while room and self._ready and self._ready[0][0] < end:
             first, last = heappop(self._ready)
-            run = self.window.first_again(max(first, behind), last)
+            run = self.window.first_again(max(first, behind), min(last, end - 1))
             if run is None:
+                if last >= end:
+                    heappush(self._ready, (end, last))
                 continue
             is_shaken = self.window.state_of(run.first) == SHAKEN
             if is_shaken and picked:
@@ -97,7 +99,7 @@ class Group:
             share = run.size
             if is_shaken:
                 share = 1 if tries_left(run.first) <= 1 else max(1, run.size // 2)
-            share = min(room, share)
+            share = min(room, share, end - run.first)
             picked.append(Run(run.first, run.first + share - 1))
             room -= share
             behind = run.first + share

@@ -430,7 +430,8 @@ class LedgerMachine:
         rules = self._rules(group.name)
         done: list[Entry] = []
         count = 0
-        group.active.left(consumer)
+        if group.active.left(consumer):
+            self.stirred.add(group.name)
         for lease in group.leases.of_consumer(consumer):
             runs = list(group.left_of(lease.slot, lease.runs))
             count += sum(run.size for run in runs)

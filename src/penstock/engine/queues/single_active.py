@@ -23,9 +23,12 @@ class ActiveConsumer:
         self.name, self._asked = consumer, now
         return not any(lease.consumer != consumer for lease in leases)
 
-    def left(self, consumer: str) -> None:
-        if consumer == self.name:
-            self.name = None
+    def left(self, consumer: str) -> bool:
+        """Whether another one may be it now."""
+        if consumer != self.name:
+            return False
+        self.name = None
+        return True
 
     def _is_there(self, leases: Leases, now: int, patience_ms: int) -> bool:
         if self.name is None:

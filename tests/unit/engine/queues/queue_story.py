@@ -6,6 +6,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from tests.message_log import MessageLog
+from tests.unit.engine.queues.story_headers import headers_of, look_at
 from tests.unit.engine.queues.story_words import Words, at, format_run, format_value
 
 from penstock.engine.coordination.outcome import Outcome
@@ -13,10 +14,10 @@ from penstock.engine.coordination.schemas import Entry
 from penstock.engine.queues import entries
 from penstock.engine.queues.capacity import Capacity
 from penstock.engine.queues.entries import LedgerCodec
-from penstock.engine.queues.headers import TTL_MS
 from penstock.engine.queues.machine import LedgerMachine, Want
 from penstock.engine.queues.receiving import Receiving
 from penstock.engine.queues.settings import QUEUE_RULES, QueueRules, parse_rules
+from penstock.engine.queues.sorting.marks import LANE_NAMES
 from penstock.engine.queues.tally import Tally
 from penstock.engine.queues.verdicts import Change, Holder, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import DELAYED, DYING, LEASED, READY, SETTLED, SHAKEN, Counted, Run
@@ -82,7 +83,9 @@ class Story:
         self.keep(self.machine.led(0, 0, 0))
 
     def make_machine(self, kept: Sequence[Entry] = ()) -> LedgerMachine:
-        machine = LedgerMachine(self.rules.__getitem__, lambda: (), self.new_id, lambda: CHANCE)
+        machine = LedgerMachine(
+            self.rules.__getitem__, lambda: (), self.new_id, lambda: CHANCE, made=lambda: self.rules.keys()
+        )
         for entry in kept:
             machine.replay(entry, -1, None, self.now)
         return machine
@@ -153,6 +156,8 @@ class Story:
         self.rules[name] = parse_rules(words.options, QUEUE_RULES._replace(visibility_ms=30_000))
         if self.machine.get(name) is None:
             self.keep(self.machine.open(self.now, TO, name, self.messages.log_start))
+        self.machine.sorting.marks = None
+        self.look()
 
     def do_send(self, words: Words) -> None:
         count, size = words.number(1), parse_size(words.options.get("size", "40B"))  # and an empty message has these
@@ -164,14 +169,30 @@ class Story:
             lambda name, excess: self.keep(self.machine.overflow(self.now, name, excess, self.messages.end_offset)),
         )
         capacity.check(count, count * size)
-        ttl_ms = words.ms("ttl")
-        headers = () if ttl_ms is None else ((TTL_MS, b"%d" % ttl_ms),)
-        offsets = [self.messages.append(self.now, headers, bytes(max(size - 40, 0))) for _ in range(count)]
+        headers, value, key = headers_of(words), bytes(max(size - 40, 0)), words.options.get("key")
+        offsets = [
+            self.messages.append(self.now, headers, value, None if key is None else key.encode()) for _ in range(count)
+        ]
+        self.look()
         self.told.append(f"sent {format_run(Run(offsets[0], offsets[-1]))}")
 
     def do_gap(self, words: Words) -> None:
         """Offsets without a message: markers, or what was aborted."""
         self.messages.end_offset += words.number(1)
+        self.look()
+
+    def do_look(self, words: Words) -> None:
+        """So many more messages are looked at, or all."""
+        self.look(words.number(self.messages.end_offset))
+
+    def look(self, most: int = 1 << 30) -> None:
+        machine = self.machine
+        marks = machine.sorting.marks
+        if marks is None:
+            marks = machine.look_from(min((group.window.start for group in machine.groups), default=0))
+        by_key = any(rules.is_fifo for rules in self.rules.values())
+        looked = look_at(self.messages, marks.end, most, self.now, by_key=by_key)
+        machine.looked(self.now, looked.last, looked.said, looked.published_ms)
 
     def do_purge(self, words: Words) -> None:
         before = words.number(self.messages.end_offset)
@@ -212,13 +233,18 @@ class Story:
 
     def they_lease(self, consumer: str, words: Words, verb: str) -> None:
         name = self.queue_of(words)
-        want = Want(name, consumer, words.number(1), words.ms("for"), "bound" in words.plain)
+        want = self.want(name, consumer, words)
         leased, outcome = self.machine.lease(self.now, want, self.messages.end_offset)
         if not leased.ranges:
             self.told.append("nothing is ready")
         for counted in leased.ranges:
             self.deliver(consumer, name, counted, leased.lease_id, leased.deadline)
         self.keep(outcome)
+
+    @staticmethod
+    def want(name: str, consumer: str, words: Words) -> Want:
+        lane = LANE_NAMES.index(words.options["lane"]) if "lane" in words.options else None
+        return Want(name, consumer, words.number(1), words.ms("for"), "bound" in words.plain, lane)
 
     def deliver(self, consumer: str, name: str, counted: Counted, lease_id: int, deadline: int) -> None:
         first, last, deliveries, attempts = counted
@@ -231,7 +257,7 @@ class Story:
         """What is leased is read, and what is over is taken out."""
         name = self.queue_of(words)
         receiving = Receiving(Queues(self), self)  # type: ignore[arg-type]
-        want = Want(name, consumer, words.number(1), words.ms("for"))
+        want = self.want(name, consumer, words)
         max_bytes = parse_size(words.options.get("bytes", "1MiB"))
         found = asyncio.run(receiving.receive(self.messages, want, max_bytes, 0))  # type: ignore[arg-type]
         if not found:
@@ -329,9 +355,12 @@ class Story:
             for offset in range(run.first, run.last + 1)
         }
         before = len(self.told)
+        self.machine.stirred.clear()
         self.keep(self.machine.tick(self.now))
         ripe = [each for each in sorted(waited) if self.machine.whereabouts(*each).state == READY]
         self.told += [f"{offset} is ready" for _, offset in ripe]
+        if len(self.told) == before:
+            self.told += [f"something is due in {name}" for name in sorted(self.machine.stirred)]
         if len(self.told) > before:
             self.told.insert(before, f"at {at(self.now)}")
 
@@ -347,12 +376,13 @@ class Story:
         end = int(words.options.get("end", self.messages.end_offset))
         self.messages.cut(end)
         self.epoch += 1
-        self.begin_again(self.epoch, end)
+        self.begin_again(self.epoch, end, looks="blind" not in words.plain)
 
-    def begin_again(self, epoch: int, end: int) -> None:
+    def begin_again(self, epoch: int, end: int, *, looks: bool = True) -> None:
         self.saving = None
         self.machine = self.make_machine(self.log)
         self.keep(self.machine.led(self.now, epoch, end))
+        self.look(1 << 30 if looks else 0)
         self.tick()
 
     def do_save(self, words: Words) -> None:

@@ -4,9 +4,10 @@ A line is something that happens; indented lines are all that comes of it: what 
 of deliveries and of failed attempts, each entry that is kept in the ledger (`kept:`), and what was refused. After every
 line the entries alone make the same state again, and so does the state as it would be saved.
 
-    queue NAME [SETTING=VALUE …]   is made, or has other settings    send [N] [size=1KiB] [ttl=5s]
-    anna: lease [N] [for=1m] [bound]                                 what the machine gives her
-    anna: receive [N] [bytes=1KiB]                                   the same, and its messages are read
+    queue NAME [SETTING=VALUE …]   is made, or has other settings
+    send [N] [size=1KiB] [ttl=5s] [delay=5s] [at=9s] [priority=high] [tenant=WORD] [key=WORD]
+    anna: lease [N] [for=1m] [bound] [lane=high]                     what the machine gives her
+    anna: receive [N] [bytes=1KiB] [lane=high]                       the same, and its messages are read
     anna: ack|nack|release|reject|extend OFFSETS [delay=5s] [reason=WORD] [for=1m] [by-name]
     anna: play N                   leases and releases one message so often; the last time is told
     anna: leave                    gives back what she has           anna: vanish     is lost with it
@@ -16,8 +17,9 @@ line the entries alone make the same state again, and so does the state as it wo
     bury [N]                       the next dead letters are noted   buried           they are written
     forget                         they cannot be written            +1s
     restart                        the machine is made again from its entries
-    failover [lost=N] [end=OFFSET] [behind=5s]   another leader, without the last entries, messages, or with a clock
-                                   that is behind
+    failover [lost=N] [end=OFFSET] [behind=5s] [blind]   another leader, without the last entries, messages, or with
+                                   a clock that is behind; or before it has looked at any message
+    look [N]                       so many more messages are looked at, or all
     save [N]                       the state is written into the log again, or N pieces of it
 
 Consumers give back the receipt of the lease they had a message in last, or with `by-name` none, as share consumers do.

@@ -25,16 +25,19 @@ class Ripening:
 
     def add(self, end: int, published_ms: int) -> None:
         """Everything below `end` was published by then."""
-        ripe_ms = -(-(published_ms + self._delay_ms) // self._grain_ms) * self._grain_ms
+        ripe_ms = self._round_up(published_ms + self._delay_ms)
         if self._waiting:
             ripe_ms = max(ripe_ms, self._waiting[-1][0])
             if self._waiting[-1][0] == ripe_ms:
                 self._waiting.pop()
         self._waiting.append((ripe_ms, end))
-        if len(self._waiting) > _MOST_KEPT:  # of every two only the later one, which is no earlier for either
-            kept = list(self._waiting)
-            self._waiting = deque(kept[len(kept) % 2 == 0 :: 2])
+        while len(self._waiting) > _MOST_KEPT:
             self._grain_ms *= 2
+            kept = {self._round_up(ripe_ms): end for ripe_ms, end in self._waiting}
+            self._waiting = deque(kept.items())
+
+    def _round_up(self, moment_ms: int) -> int:
+        return -(-moment_ms // self._grain_ms) * self._grain_ms
 
     def ripen(self, now: int) -> bool:
         """Whether anything has become ripe."""

@@ -106,6 +106,8 @@ class Picker:
             self._wake(strand)
         for tenant, count in given:
             self._tenants.less(tenant, count)
+            if is_lowest:  # it is nobody's
+                self._lighter(tenant)
         return _in_order(taken)
 
     def _next_lane(self, now: int, lane: int | None, *, is_lowest: bool) -> tuple[int, int] | None:
@@ -235,7 +237,7 @@ class Picker:
             lane, tenant = self._marks.strands[strand]
             self._tenants.less(tenant, last + 1 - first)
             self._leased[lane] -= last + 1 - first
-            self._turns[lane].lighter(strand)
+            self._lighter(tenant)
 
     def returned(self, run: Run) -> None:
         """It can be had again."""
@@ -300,6 +302,10 @@ class Picker:
         if place is None:
             place = self._places[strand] = Place(strand)
         return place
+
+    def _lighter(self, tenant: int) -> None:
+        for turn in self._turns:
+            turn.lighter(tenant)
 
     def _wake(self, strand: int) -> None:
         lane, tenant = self._marks.strands[strand]

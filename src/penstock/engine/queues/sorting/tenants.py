@@ -53,6 +53,8 @@ class TurnOf:
         self._tenants = tenants
         self._waiting: dict[int, int] = {}
         """The tenant of each strand."""
+        self._strands: dict[int, int] = {}
+        """The strand of each tenant."""
         self._heap: list[tuple[float, float, int]] = []
         self._served: dict[int, float] = {}
         """What each tenant was given, for its weight, as if all had begun together."""
@@ -68,18 +70,23 @@ class TurnOf:
 
     def add(self, strand: int, tenant: int) -> None:
         if strand not in self._waiting:
+            if len(self._waiting) == 1:  # nobody has looked after who was alone
+                for alone, of in self._waiting.items():
+                    self._push(alone, of)
             self._waiting[strand] = tenant
+            self._strands[tenant] = strand
             self._served[tenant] = max(self._served.get(tenant, 0.0), self._clock)
             self._push(strand, tenant)
 
-    def lighter(self, strand: int) -> None:
-        """Its tenant has fewer messages out than before."""
-        tenant = self._waiting.get(strand)
-        if tenant is not None and len(self._waiting) > 1:
+    def lighter(self, tenant: int) -> None:
+        """It has fewer messages out than before, in this lane or another."""
+        if len(self._waiting) > 1 and (strand := self._strands.get(tenant)) is not None:
             self._push(strand, tenant)
 
     def remove(self, strand: int) -> None:
-        self._waiting.pop(strand, None)
+        tenant = self._waiting.pop(strand, None)
+        if tenant is not None:
+            del self._strands[tenant]
         if not self._waiting:
             self._heap.clear()
             self._served.clear()
