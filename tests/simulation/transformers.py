@@ -7,6 +7,7 @@ is there once. What its transaction has nobody else gets, for as long as that la
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -37,6 +38,7 @@ OUT = "made"
 _OUT_PARTITIONS = 2
 _LONGEST_TIMEOUT_MS = 6000
 _PATIENCE_S = 3.0
+_HURRY_S = 0.1
 _LAST_READ_S = 30.0
 _FENCED = (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_PRODUCER_ID_MAPPING)
 _ABORTABLE = (
@@ -74,9 +76,15 @@ class Transformer:
         self._timeout_ms = self._random.choice((2000, _LONGEST_TIMEOUT_MS))
         self._identity = ProducerIdentity(-1, -1)
         self._sequences: dict[Place, int] = {}
-        self.committed = 0
+        self._hurries = False
+        """Whether it gives up before an answer can be late: what it asked for may be done long after."""
+        self._late: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
+        await self._work()
+        await asyncio.gather(*self._late)
+
+    async def _work(self) -> None:
         await self._init()
         while not self._client.world.is_over:
             try:
@@ -92,6 +100,7 @@ class Transformer:
         if not taken:
             return
         commits = self._random.random() < 0.75
+        self._hurries = self._random.random() < 0.15
         try:
             await self._write(taken)
         except GiveUp:
@@ -150,7 +159,7 @@ class Transformer:
         self._sequences[place] = sequence + 1
 
     async def _acknowledge(self, taken: Sequence[Taken]) -> None:
-        """As TxnOffsetCommit does it, at the coordinator of the group; now and then twice, or over another connection."""
+        """As TxnOffsetCommit does it, at the coordinator of the group; now and then twice, or once more later."""
         receipts: dict[Spot, list[str]] = {}
         for history, delivery, _ in taken:
             receipt = make_receipt(history.place[1], delivery.message.offset, delivery.lease_id)
@@ -173,16 +182,28 @@ class Transformer:
 
             await self._try(TRANSACTIONS, add)
         await self._try(OFFSETS, work)
-        if self._random.random() < 0.1:
+        chance = self._random.random()
+        if chance < 0.1:
             await self._try(OFFSETS, work)
+        elif chance < 0.3 and not verify_only:
+            self._late.add(asyncio.create_task(self._repeat(work)))
+
+    async def _repeat(self, work: "Callable[[SimulatedBroker], Awaitable[None]]") -> None:
+        """Over another connection, and perhaps when the transaction has ended; whatever the answer is."""
+        client = Client(self._client.world, Random(self._random.getrandbits(64)))
+        await asyncio.sleep(client.random.expovariate(1.5))
+        with suppress(*UNANSWERED, PenstockError):
+            await ask_leader(client, OFFSETS, work)
 
     async def _try(self, place: Place, work: "Callable[[SimulatedBroker], Awaitable[T]]") -> T:
         """Ask until it is done. Raises `GiveUp`, `Over`."""
         loop = self._client.world.loop
-        give_up_at = loop.time() + _PATIENCE_S * (0.5 + self._random.random())
+        give_up_at, timeout_s = loop.time() + _PATIENCE_S * (0.5 + self._random.random()), 3.0
+        if self._hurries:
+            give_up_at, timeout_s = loop.time(), _HURRY_S
         while True:
             try:
-                return await ask_leader(self._client, place, work, 3.0)
+                return await ask_leader(self._client, place, work, timeout_s)
             except UNANSWERED:
                 pass
             except PenstockError as error:
@@ -222,7 +243,6 @@ class Transformer:
         now = self._client.world.loop.time()
         for history, delivery, _ in taken if commits else ():
             history.job(delivery.message.offset).acked_at = now
-            self.committed += 1
         self._client.world.acknowledged()
         if self._version >= BUMPED_AT_END or not commits:
             self._sequences.clear()
@@ -292,6 +312,10 @@ class TransformWorkload(QueueWorkload):
         if not (await world.until(is_there, 10.0) and await world.until(lambda: not world.lacking(), 10.0)):
             world.violate(f"{OUT} never came up: {world.lacking()}")
 
+    def last_consumer(self, client: Client, history: QueueHistory) -> Consumer:
+        self._consumers.append(PlainConsumer(client, history, "last"))
+        return self._consumers[-1]
+
     def clients(self) -> Sequence[Coroutine[Any, Any, None]]:
         running: list[Coroutine[Any, Any, None]] = [each.run() for each in self._transformers]
         running.append(spoil_calls(self._world, Random(self._random.getrandbits(64)), repeats=self._repeats_markers))
@@ -348,5 +372,3 @@ class TransformWorkload(QueueWorkload):
 
     def counters(self) -> dict[str, int]:
         return {**super().counters(), "messages transformed": sum(sum(made.values()) for made in self._made.values())}
-
-
