@@ -571,6 +571,8 @@ class LedgerWorld(MessageSteps, RuleBasedStateMachine):
             assert figures.delayed == len(queue.in_state(DELAYED))
             assert figures.dying == len(queue.in_state(DYING))
             assert figures.settled_beyond == len(queue.in_state(SETTLED))
+            pending = [len(offsets) for held, offsets in queue.parts().items() if held.is_pending]
+            assert figures.in_transactions == sum(pending)
 
     @invariant()
     def deadlines_are_not_missed(self) -> None:

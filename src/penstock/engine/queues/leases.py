@@ -66,6 +66,8 @@ class Leases:
         self._free: list[int] = []
         self.count = 0
         """Offsets that are leased."""
+        self.pending = 0
+        """Those of them that are acknowledged in a transaction which has not ended."""
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(list(self._by_slot.values()))
@@ -111,6 +113,7 @@ class Leases:
             return
         lease.count -= count
         self.count -= count
+        self.pending -= count if lease.is_pending else 0
         self._held[lease.consumer] -= count
         if lease.count <= 0:
             self._remove(lease)
@@ -132,7 +135,9 @@ class Leases:
 
     def hold(self, lease: Lease, producer: int | None) -> None:
         """All of it is acknowledged in a producer's transaction, or is so no more."""
+        self.pending -= lease.count if lease.is_pending else 0
         lease.producer = producer
+        self.pending += lease.count if lease.is_pending else 0
         self._set_timer(lease)
 
     def _set_timer(self, lease: Lease) -> None:

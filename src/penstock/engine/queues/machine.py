@@ -85,6 +85,8 @@ class Figures(NamedTuple):
     dying: int
     settled_beyond: int
     """Above `start`."""
+    in_transactions: int = 0
+    """Of those that are leased."""
 
 
 class Whereabouts(NamedTuple):
@@ -534,6 +536,7 @@ class LedgerMachine:
             counts[DELAYED],
             counts[DYING],
             counts[SETTLED],
+            group.leases.pending,
         )
 
     def whereabouts(self, name: str, offset: int) -> Whereabouts:
