@@ -29,6 +29,8 @@ from penstock.errors import Code, PenstockError
 
 BETWEEN: Final = ","
 MORE: Final = "+"
+_AROUND: Final = " \t\r\n\0"
+"""What does not count around receipts: confluent-kafka sends a string of C, with its end."""
 _MOST_MORE: Final = 100_000
 """Messages behind the one that a receipt is of."""
 _TRIES: Final = 4
@@ -64,13 +66,13 @@ def parse_acks(text: str, spot: Spot) -> list[Ack]:
             f"{len(text)} characters of receipts for {where}; allowed: {MAX_METADATA_CHARS}",
             help="send offsets to the transaction several times, or say RECEIPT+N for neighbours of one lease",
         )
-    if not text.strip():
+    if not text.strip(_AROUND):
         raise PenstockError(
             Code.INVALID_REQUEST,
             f"no receipts for {where}: an offset alone acknowledges nothing of a queue",
             help="put the receipts of what is acknowledged into the offset's metadata, with commas between them",
         )
-    found = sorted(_ack(word.strip(), spot) for word in text.split(BETWEEN))
+    found = sorted(_ack(word.strip(_AROUND), spot) for word in text.split(BETWEEN))
     return list(_joined(found))
 
 
@@ -105,7 +107,7 @@ def _joined(acks: list[Ack]) -> Iterator[Ack]:
 def has_receipts(text: str) -> bool:
     """Whether that is what the text is for, right or wrong."""
     try:
-        parse_receipt(text.strip()[:RECEIPT_CHARS])
+        parse_receipt(text.strip(_AROUND)[:RECEIPT_CHARS])
     except PenstockError:
         return False
     return True
