@@ -116,6 +116,7 @@ class SimulatedBroker:
         )
         self.engine.transactions.other_brokers = BrokerCalls(peers.to, self.node.is_gone)
         self.engine.transactional_acks.other_leaders = GivenAcks(peers.to_order)
+        self.engine.transactional_acks.check_all_know = self.node.image.check_acks_in_transactions
         self.engine.forwarding.other_brokers = ForwardedCalls(peers.to_publish)
         self.engine.elsewhere.other_brokers = AskedReads(peers.to_read)
         context = Context(

@@ -190,6 +190,7 @@ class ClusterMember:
         engine.sharing.other_coordinators = AskedStarts(peers.to)
         engine.share_ledgers.other_leaders = GivenOrders(peers.to_order)
         engine.transactional_acks.other_leaders = GivenAcks(peers.to_order)
+        engine.transactional_acks.check_all_know = node.image.check_acks_in_transactions
         context.image = node.image
         context.operations = node.operations
         context.is_isolated = lambda: node.is_isolated

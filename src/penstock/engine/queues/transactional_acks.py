@@ -12,7 +12,7 @@ decision, and whoever leads when it comes goes by it.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -126,11 +126,16 @@ class NobodyElse:
         raise PenstockError(Code.NOT_AVAILABLE, f"broker {broker_id} is not known here")
 
 
+def _nobody_else() -> None:
+    return None
+
+
 class TransactionalAcks:
     """Of one broker.
 
     Attributes:
-        other_leaders: replaced by those of a cluster, before the start.
+        other_leaders, check_all_know: replaced by those of a cluster, before the start. The latter raises PenstockError
+        INVALID_REQUEST while there may be brokers that know nothing of this.
     """
 
     def __init__(self, queues: Queues, topics: Topics, transactions: Transactions) -> None:
@@ -138,6 +143,7 @@ class TransactionalAcks:
         self._topics = topics
         self._transactions = transactions
         self.other_leaders: OtherLeaders = NobodyElse()
+        self.check_all_know: Callable[[], None] = _nobody_else
 
     def is_ack(self, spot: Spot, group: str, metadata: str, *, by_member: bool) -> bool:
         """Whether an offset that is sent for a group is about a queue, and no offset of a stream.
@@ -150,7 +156,12 @@ class TransactionalAcks:
     # --- whoever is asked
 
     async def acknowledge(self, request: AckRequest) -> Results:
-        """Have each partition's leader take its receipts, wherever that is: what came of each partition."""
+        """Have each partition's leader take its receipts, wherever that is: what came of each partition.
+
+        Raises:
+            PenstockError: INVALID_REQUEST for the whole of it.
+        """
+        self.check_all_know()
         results: dict[Spot, PenstockError | None] = {}
         left = dict(request.receipts)
         pause_s = _FIRST_PAUSE_S

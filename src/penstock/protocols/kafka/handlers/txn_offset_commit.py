@@ -98,7 +98,10 @@ async def _commit(caller: Caller, request: Message, version: int, offsets: dict[
     receipts = _receipts(caller, commit)
     codes = {}
     if receipts:
-        told = await caller.acting.queues.acknowledge(_ack_request(request, receipts))
+        try:
+            told = await caller.acting.queues.acknowledge(_ack_request(request, receipts))
+        except PenstockError as error:
+            told = dict.fromkeys(receipts, error)
         codes = {spot: errors.NONE if error is None else _ack_code(error, version) for spot, error in told.items()}
         commit = commit._replace(offsets={spot: new for spot, new in offsets.items() if spot not in receipts})
     if not commit.offsets:
