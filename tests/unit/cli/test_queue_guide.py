@@ -11,6 +11,7 @@ from penstock.testing import embedded_broker
 
 GUIDE = Path(__file__).parents[3] / "docs" / "queues.md"
 DEADLINE_S = 120
+_FILE = re.compile(r"^```python (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^```sh runnable\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -18,8 +19,13 @@ def test_everything_runs(tmp_path: Path) -> None:
     place = tmp_path / "reader"
     command = place / "bin" / "penstock"
     command.parent.mkdir(parents=True)
+    python = command.with_name("python")
     command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m penstock.cli.main "$@"\n')
-    command.chmod(0o755)
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    for each in (command, python):
+        each.chmod(0o755)
+    for name, text in _FILE.findall(GUIDE.read_text()):
+        (place / name).write_text(text)
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
     lines = [line for block in _BLOCK.findall(GUIDE.read_text()) for line in block.splitlines()]
     assert len(lines) > 15

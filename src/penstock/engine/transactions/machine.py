@@ -14,7 +14,7 @@ Where this departs from Kafka:
   markers take longer, says so too; kafka-clients 4.3 may let a commit overtake its records.
 - An init that finds a transaction under way waits for its abort in the same way.
 - An end that is asked for again is answered as the first was, also while markers are being written.
-- Logs that are attached to partitions (ADR 32) come into a transaction that is under way, and begin none: the group's
+- Logs that are attached to partitions (ADR 30) come into a transaction that is under way, and begin none: the group's
   offsets came before them. So what comes late, when it has ended, opens no other one that nobody would end.
 - Aborting a transaction that has no partitions (KIP-890) is one record: there are no markers to write.
 - Init in the name of an epoch that is over is refused before the transaction under way is aborted, not after; one
