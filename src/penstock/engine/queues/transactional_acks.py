@@ -14,6 +14,7 @@ decision, and whoever leads when it comes goes by it.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from penstock.engine.coordination.shard import InTransaction
@@ -33,6 +34,8 @@ _AROUND: Final = " \t\r\n\0"
 """What does not count around receipts: confluent-kafka sends a string of C, with its end."""
 _MOST_MORE: Final = 100_000
 """Messages behind the one that a receipt is of."""
+_AT_ONCE: Final = 50
+"""Partitions."""
 _TRIES: Final = 4
 _FIRST_PAUSE_S: Final = 0.05
 _PASSING: Final = frozenset(
@@ -212,8 +215,10 @@ class TransactionalAcks:
             identity = ProducerIdentity(request.producer_id, request.producer_epoch)
             places = tuple((ledger.topic, ledger.index) for ledger, _ in wanted.values())
             admission = self._transactions.admission(request.transactional_id, identity, places, add=True)
-            settling = [self._settle(admission, request, spot, *each) for spot, each in wanted.items()]
-            results |= dict(zip(wanted, await asyncio.gather(*settling), strict=True))
+            rest = iter(wanted.items())
+            while some := list(islice(rest, _AT_ONCE)):
+                settled = await asyncio.gather(*(self._settle(admission, request, spot, *each) for spot, each in some))
+                results |= zip((spot for spot, _ in some), settled, strict=True)
         return results
 
     async def _settle(

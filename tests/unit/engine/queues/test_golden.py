@@ -111,7 +111,8 @@ async def test_a_transaction_that_was_open_ends(golden: Path, committed: bool, t
         places = {topic: engine.topics.partition(topic, 0) for topic in pending}
         for topic, offset in pending.items():
             assert (await engine.queues.whereabouts(places[topic], topic, offset)).is_pending
-        await engine.transactions.end(EndRequest(TRANSACTION, *expected["producer"], committed, BUMPED_AT_END))
+        producer_id, epoch = expected["producer"]
+        await engine.transactions.end(EndRequest(TRANSACTION, producer_id, epoch, committed, BUMPED_AT_END))
         for topic, offset in pending.items():
             async with asyncio.timeout(30):
                 while (await engine.queues.whereabouts(places[topic], topic, offset)).is_pending:  # noqa: ASYNC110

@@ -359,3 +359,29 @@ def test_it_takes_the_rights_of_both(lacking: str, monkeypatch: pytest.MonkeyPat
             assert set(asked) == set(needed.values())
 
     run(body)
+
+
+@pytest.mark.parametrize("ending", [COMMIT, ABORT])
+def test_the_history_of_a_message_tells_of_the_transaction(ending: bool) -> None:
+    """While it is open, too, and what came behind it; of another message nothing."""
+
+    async def body(life: Life, client: Client) -> None:
+        queue, producer = await begun(life, client, 2, visibility="30s")
+        engine = life.door.engine
+
+        async def told(offset: int) -> list[str]:
+            events = await engine.queues.history(queue.partition, QUEUE, offset, engine.turns)
+            return [str(each.what) for each in events]
+
+        (receipt,) = await queue.receipts(1)
+        assert await acknowledge(producer, receipt) == OK
+        await queue.receipts(1)
+        open_ = ["leased", "acknowledged in a transaction"]
+        assert (await told(0), await told(1)) == (open_, ["leased"])
+        assert await producer.end(ending) == OK
+        await ended(client)
+        await asyncio.sleep(1)
+        after = ["acknowledged"] if ending else ["transaction aborted", "extended"]
+        assert (await told(0), await told(1)) == ([*open_, *after], ["leased"])
+
+    run(body)
