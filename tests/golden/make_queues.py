@@ -1,6 +1,7 @@
 """`python -m tests.golden.make_queues DIRECTORY`: a small data directory with queues, and what is in them.
 
 Their ledgers have each kind of entry; one has its state saved. A burial is under way in each, and others wait for it.
+A transaction has not ended in which a message of each is acknowledged; in `queues-v1` there is none.
 Run once for each format of ledgers and committed; never made again for an old format.
 """
 
@@ -18,9 +19,12 @@ from penstock.engine.engine import Engine
 from penstock.engine.partition import Partition
 from penstock.engine.queues.headers import OFFSET, PARTITION, REASON, TOPIC
 from penstock.engine.queues.machine import Leased, Want
+from penstock.engine.queues.receipts import make_receipt
+from penstock.engine.queues.transactional_acks import AckRequest
 from penstock.engine.queues.verdicts import Change, Holder, Receipt, Verdict, VerdictKind
 from penstock.engine.reading import Cursor
 from penstock.engine.settings import EngineSettings, Ports
+from penstock.engine.transactions.transaction import ProducerIdentity
 from penstock.errors import Code, PenstockError
 from penstock.observe.stats import Stats
 from penstock.ports.clock import Clock
@@ -30,6 +34,7 @@ from penstock.records.build import build_batch
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.local_disk import LocalDisk
 
+TRANSACTION: Final = "golden"
 START_MS: Final = 1_700_000_000_000
 JOBS, SAVED = "jobs", "saved"
 GROUPS: Final[Mapping[str, Sequence[str]]] = {JOBS: ("jobs", "moved", "shared"), SAVED: ("saved",)}
@@ -55,7 +60,7 @@ def make_engine(disk: Disk, directory: DataDirectory, store: MetadataStore, cloc
     def fail(error: BaseException) -> None:
         raise AssertionError(error)
 
-    settings = EngineSettings(upkeep_ms=10, ledger_entries=_LEDGER_ENTRIES)
+    settings = EngineSettings(upkeep_ms=10, ledger_entries=_LEDGER_ENTRIES, internal_partitions=1)
     return Engine(Ports(disk, clock, Random(1), store), directory, Stats(), fail, settings)
 
 
@@ -155,6 +160,16 @@ class Writer:
         await queues.settle(self._data, "shared", Holder("c"), [Change(1, 1, ACK)])
         await queues.delete(self._data, "gone")
 
+    async def acknowledge_in(self, producer: ProducerIdentity) -> int:
+        """The offset of a message that is acknowledged if a transaction commits."""
+        leased = await self.lease(1)
+        offset = leased.ranges[0].first
+        receipts = {(self._topic, 0): make_receipt(0, offset, leased.lease_id)}
+        request = AckRequest(TRANSACTION, *producer, self._topic, receipts)
+        await self._engine.transactions.add_offsets(TRANSACTION, *producer, self._topic)
+        assert await self._engine.transactional_acks.acknowledge(request) == {(self._topic, 0): None}
+        return offset
+
     async def save(self) -> None:
         """So many entries that the state is written anew, and the log begins there; and then some more."""
         while self._data.attached[0].opened().log_start == 0:
@@ -184,8 +199,11 @@ async def write(path: Path) -> dict[str, Any]:
     hold_letters(engine)
     for writer in (jobs, saved):
         await writer.bury_two()
+    producer = await engine.transactions.init(TRANSACTION, 60_000)
+    pending = {JOBS: await jobs.acknowledge_in(producer), SAVED: await saved.acknowledge_in(producer)}
     await saved.save()
-    told = {"leases": leases, "letters": await letters(engine), "whereabouts": await whereabouts(engine)}
+    told: dict[str, Any] = {"producer": producer, "pending": pending}
+    told |= {"leases": leases, "letters": await letters(engine), "whereabouts": await whereabouts(engine)}
     await engine.stop()
     await store.close()
     directory.release()

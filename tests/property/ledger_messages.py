@@ -191,7 +191,7 @@ class MessageSteps:
         held = unsettled_in(queue, self.end)
         self.purge(name, self.end - queue.start)  # type: ignore[attr-defined]
         figures = self.machine.figures(name, self.end)
-        assert figures[3:] == (0, 0, 0, 0, 0)
+        assert figures[3:] == (0, 0, 0, 0, 0, 0)
         assert not [each for each in queue.messages.values() if each.state in (READY, LEASED, DELAYED, DYING)]
         assert held == self.purged  # type: ignore[attr-defined]
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from penstock.engine.queues.backoff import Backoff, Growth
 from penstock.engine.queues.entries import Cause
+from penstock.engine.queues.leases import ABORTED
 from penstock.engine.queues.machine import Want
 from penstock.engine.queues.settings import OnExpiry, OnFull, QueueRules
 from penstock.engine.queues.verdicts import By, Change, Receipt, Verdict, VerdictKind
@@ -31,6 +32,12 @@ class Held(NamedTuple):
     began: int
     deadline: int
     is_bound: bool
+    producer: int | None = None
+    """In whose transaction it is acknowledged; `ABORTED` when that has ended, until somebody looks."""
+
+    @property
+    def is_pending(self) -> bool:
+        return self.producer not in (None, ABORTED)
 
 
 class Message(NamedTuple):
@@ -85,7 +92,8 @@ class QueueModel:
         return found
 
     def deadlines(self) -> list[int]:
-        return [held.deadline for held in self.parts()] + [self.messages[each].due for each in self.in_state(DELAYED)]
+        held = [held.deadline for held in self.parts() if not held.is_pending]
+        return held + [self.messages[each].due for each in self.in_state(DELAYED)]
 
     # --- leasing
 
@@ -153,12 +161,16 @@ class QueueModel:
         every = [offset for each in offsets for offset in each]
         if not all(offsets) or len(every) > len(set(every)) or min(every, default=0) < 0:
             return Code.INVALID_REQUEST
-        for each in offsets:
+        for each, change in zip(offsets, changes, strict=True):
             if each[-1] >= self.next:
                 return Code.STALE_RECEIPT if isinstance(by, Receipt) else Code.INVALID_REQUEST
             if isinstance(by, Receipt) and each[0] < self.start:
                 return Code.STALE_RECEIPT
-            if not all(_is_by(self.messages[offset].held, by) for offset in each if offset >= self.start):
+            theirs = [self.messages[offset].held for offset in each if offset >= self.start]
+            if not all(_is_by(held, by) for held in theirs):
+                return Code.STALE_RECEIPT
+            is_more = change.verdict.kind is not VerdictKind.RENEW
+            if is_more and any(held is not None and held.is_pending for held in theirs):
                 return Code.STALE_RECEIPT
         alike: dict[Verdict, list[int]] = {}
         for each, change in zip(offsets, changes, strict=True):
@@ -189,7 +201,9 @@ class QueueModel:
         for held, had in self.parts().items():
             renewed = [offset for offset in had if offset in offsets]
             number = held.number if renewed == had else self._new_number()
-            after = held._replace(number=number, deadline=min(wanted, held.began + LONGEST_LEASE_MS))
+            producer = held.producer if held.is_pending else None
+            deadline = min(wanted, held.began + LONGEST_LEASE_MS)
+            after = held._replace(number=number, deadline=deadline, producer=producer)
             for offset in renewed:
                 self.messages[offset] = self.messages[offset]._replace(held=after)
 
@@ -216,7 +230,8 @@ class QueueModel:
         return len(offsets)
 
     def leave(self, now: int, consumer: str, *, graceful: bool) -> int:
-        theirs = [offsets for held, offsets in self.parts().items() if held.consumer == consumer]
+        parts = self.parts().items()
+        theirs = [offsets for held, offsets in parts if held.consumer == consumer and not held.is_pending]
         return sum(self.end(now, offsets, graceful=graceful) for offsets in theirs)
 
     def _bury(self, offsets: Iterable[int], cause: Cause, reason: str, failed: int = 0) -> None:
@@ -244,6 +259,43 @@ class QueueModel:
             del self.messages[self.start]
             self.start += 1
 
+    # --- transactions
+
+    def settle_in(self, producer: int, acks: Sequence[tuple[int, int, int]]) -> Code | None:
+        every = [offset for first, last, _ in acks for offset in range(first, last + 1)]
+        if any(first > last for first, last, _ in acks) or len(every) > len(set(every)) or min(every, default=0) < 0:
+            return Code.INVALID_REQUEST
+        for first, last, lease_id in acks:
+            for offset in range(first, last + 1):
+                held = self.messages.get(offset, NEW).held
+                if held is None or not _is_by(held, Receipt(lease_id)):
+                    return Code.STALE_RECEIPT
+                if held.is_pending and held.producer != producer:
+                    return Code.STALE_RECEIPT
+        for held, had in self.parts().items():
+            chosen = [] if held.is_pending else [offset for offset in had if offset in every]
+            after = held._replace(number=held.number if chosen == had else self._new_number(), producer=producer)
+            for offset in chosen:
+                self.messages[offset] = self.messages[offset]._replace(held=after)
+        return None
+
+    def decide(self, producer: int, *, committed: bool) -> None:
+        for held, offsets in self.parts().items():
+            if held.producer == producer and committed:
+                self._settle(offsets)
+            elif held.producer == producer:
+                for offset in offsets:
+                    self.messages[offset] = self.messages[offset]._replace(held=held._replace(producer=ABORTED))
+
+    def _look_after(self, now: int) -> None:
+        """What came out of an aborted transaction: nothing has failed by that."""
+        for held, offsets in self.parts().items():
+            if held.producer == ABORTED and held.deadline > now:
+                for offset in offsets:
+                    self.messages[offset] = self.messages[offset]._replace(held=held._replace(producer=None))
+            elif held.producer == ABORTED:
+                self.end(now, offsets, graceful=True)
+
     # --- time and place
 
     def ripen(self, now: int) -> None:
@@ -260,7 +312,9 @@ class QueueModel:
         self.messages |= {offset: self.messages[offset]._replace(due=0) for offset in self.ripe()}
 
     def tick(self, now: int) -> None:
-        for offsets in [offsets for held, offsets in self.parts().items() if held.deadline <= now]:
+        self._look_after(now)
+        parts = self.parts().items()
+        for offsets in [offsets for held, offsets in parts if held.deadline <= now and not held.is_pending]:
             self.end(now, offsets, graceful=False)
         self.ripen(now)
 

@@ -24,7 +24,7 @@ def show_dump(dump: Sequence[Entry], now: int) -> Shown:  # noqa: C901 - one cas
             case entries.Opened():
                 states = dict.fromkeys(range(value.start, value.next), (SETTLED,))
                 queue = {"start": value.start, "next": value.next, "states": states, "parts": [], "burial": ()}
-                queue["waits"] = []
+                queue["waits"], queue["producers"] = [], {}
                 shown[value.name] = by_number[number] = queue
             case entries.ChunkSaved():
                 for offset in range(max(value.base, queue["start"]), min(value.base + CHUNK, queue["next"])):
@@ -33,6 +33,8 @@ def show_dump(dump: Sequence[Entry], now: int) -> Shown:  # noqa: C901 - one cas
             case entries.Leased():
                 held = (value.lease_id, value.consumer, value.began, value.deadline, value.is_bound)
                 queue["parts"].append((held, offsets_of(value.runs)))
+            case entries.SettledIn():
+                queue["producers"].update(dict.fromkeys(offsets_of(value.runs), value.producer_id))
             case entries.Returned():
                 queue["waits"].append(value)
             case entries.Dying():
@@ -41,7 +43,9 @@ def show_dump(dump: Sequence[Entry], now: int) -> Shown:  # noqa: C901 - one cas
             case entries.Burying():
                 queue["burial"] = offsets_of(value.runs)
     for queue in by_number.values():
-        queue["parts"].sort()
+        producers = queue.pop("producers")
+        parts = [((*held, producers.get(offsets[0])), offsets) for held, offsets in queue["parts"]]
+        queue["parts"] = sorted(parts, key=str)
         for each in queue.pop("waits"):
             for offset in offsets_of(each.runs):
                 _, deliveries, attempts, *_ = queue["states"][offset]
@@ -74,7 +78,7 @@ def show_model(queues: dict[str, QueueModel], epoch: int, now: int) -> Shown:
                 states[offset] = _state(SHAKEN if is_shaken else state, deliveries, attempts)
             if state == DYING:
                 states[offset] += (cause, reason)
-        parts = sorted((tuple(held[1:]), tuple(offsets)) for held, offsets in queue.parts().items())
+        parts = sorted(((tuple(held[1:]), tuple(offsets)) for held, offsets in queue.parts().items()), key=str)
         place = {"start": queue.start, "next": queue.next}
         shown[name] = {**place, "states": states, "parts": parts, "burial": queue.burial}
     return shown

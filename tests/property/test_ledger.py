@@ -30,7 +30,7 @@ from penstock.engine.coordination.schemas import Entry
 from penstock.engine.queues import entries
 from penstock.engine.queues.entries import LedgerCodec
 from penstock.engine.queues.machine import Leased, LedgerMachine, Want
-from penstock.engine.queues.verdicts import By, Change, Holder, Receipt, Verdict, VerdictKind
+from penstock.engine.queues.verdicts import Ack, By, Change, Holder, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import CHUNK, DELAYED, DYING, LEASED, READY, SETTLED, Run
 from penstock.errors import Code, PenstockError
 from penstock.storage.log.epochs import LeaderEpochs
@@ -47,7 +47,18 @@ VERDICTS = st.builds(
 )
 GROUPS = st.runner().flatmap(lambda world: st.sampled_from(world.likely_groups()))
 CONSUMERS = st.sampled_from(["anna", "bert"])
+PRODUCERS = st.sampled_from([70, 80])
 CODEC = LedgerCodec()
+
+
+class Ended(NamedTuple):
+    """A marker in the log."""
+
+    producer: int
+    committed: bool
+
+
+Kept = Sequence[Entry | Ended]
 
 
 def step(name: str, /, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
@@ -85,6 +96,19 @@ STEPS = st.one_of(
     ),
     *[step("leave", name=GROUPS, consumer=CONSUMERS, graceful=st.booleans())] * 2,
     *[step("bury", name=GROUPS, most=st.integers(1, 6), is_forgotten=st.booleans())] * 2,
+    *[
+        step(
+            "acknowledge_in_a_transaction",
+            name=GROUPS,
+            which=st.integers(0, 5),
+            low=st.integers(0, 11),
+            share=SHARES,
+            producer=PRODUCERS,
+            wrong=st.sampled_from([0] * 8 + [1, 5]),
+        )
+    ]
+    * 3,
+    *[step("end_a_transaction", producer=PRODUCERS, committed=st.booleans(), is_late=st.booleans())] * 3,
     step("bury_what_is_not_dying", name=GROUPS, low=st.integers(0, 10)),
     step("overflow", name=st.sampled_from(["drop", "bulk"]), excess=st.integers(0, 12)),
     step("redrive", name=GROUPS, low=st.integers(-2, 15), size=st.integers(1, 6)),
@@ -148,7 +172,7 @@ class LedgerWorld(MessageSteps, RuleBasedStateMachine):
         """Of the messages' log."""
         self.last_epoch = 0
         self.queues: dict[str, QueueModel] = {}
-        self.log: list[Entry] = []
+        self.log: list[Entry | Ended] = []
         self.log_start = 0
         self.snapshot: Snapshot | None = None
         self.past: list[Moment] = []
@@ -162,16 +186,19 @@ class LedgerWorld(MessageSteps, RuleBasedStateMachine):
 
     # --- keeping
 
-    def make_machine(self, kept: Sequence[Entry] = ()) -> LedgerMachine:
+    def make_machine(self, kept: Kept = ()) -> LedgerMachine:
         machine = LedgerMachine(RULES.__getitem__, lambda: DURABLE, lambda: self.next_id, lambda: CHANCE)
-        for entry in kept:
-            machine.replay(entry, -1, None, self.now)
+        for each in kept:
+            if isinstance(each, Ended):
+                machine.marker(each.producer, committed=each.committed)
+            else:
+                machine.replay(each, -1, None, self.now)
         return machine
 
     def dump(self, machine: LedgerMachine) -> list[Entry]:
         return [entry for entry, _ in machine.dump()]
 
-    def kept(self) -> list[Entry]:
+    def kept(self) -> Kept:
         """What the next leader reads."""
         if self.snapshot is None or self.snapshot.offset < self.log_start:
             return self.log[self.log_start :]
@@ -313,7 +340,7 @@ class LedgerWorld(MessageSteps, RuleBasedStateMachine):
         parts = {} if queue is None else queue.parts()
         if not parts:
             return
-        held = sorted(parts)[which % len(parts)]
+        held = sorted(parts, key=str)[which % len(parts)]
         mine = sorted(offset for other in parts for offset in parts[other] if _is_alike(held, other, by_name=by_name))
         at = low * len(mine) // 12
         chosen = mine[at : at + max(1, len(mine) * share // 12)]
@@ -332,6 +359,38 @@ class LedgerWorld(MessageSteps, RuleBasedStateMachine):
             name, lease_id, offsets = self.given[-1 - which % len(self.given)]
             chosen = offsets if low < 4 else [offsets[low * len(offsets) // 12]]
             self.settle(name, Receipt(lease_id), [Change(*each, verdict) for each in ranges_of(chosen)])
+
+    # --- transactions
+
+    def acknowledge_in_a_transaction(
+        self, name: str, which: int, low: int, share: int, producer: int, wrong: int
+    ) -> None:
+        """Some of what is leased; a part of it is by a receipt that is not its own, or twice, perhaps."""
+        queue = self.queue(name)
+        parts = {} if queue is None else queue.parts()
+        if queue is None or not parts:
+            return
+        held = sorted(parts, key=str)[which % len(parts)]
+        mine = sorted(offset for other in parts for offset in parts[other] if other.lease_id == held.lease_id)
+        at = low * len(mine) // 12
+        chosen = mine[at : at + max(1, len(mine) * share // 12)]
+        acks = [Ack(*each, held.lease_id) for each in ranges_of(chosen)]
+        if wrong == 1:
+            acks.append(acks[0])
+        elif wrong:
+            acks[-1] = acks[-1]._replace(last=acks[-1].last + wrong)
+        expected = queue.settle_in(producer, acks)
+        assert self.told(self.machine.settle_in(self.now, TO, name, producer, acks)) == expected
+
+    def end_a_transaction(self, producer: int, *, committed: bool, is_late: bool) -> None:
+        """Its marker comes; what follows is for the next tick."""
+        for queue in self.queues.values():
+            queue.decide(producer, committed=committed)
+        self.log.append(Ended(producer, committed))
+        self.machine.marker(producer, committed=committed)
+        self.keep(())
+        if not is_late:
+            self.tick()
 
     def settle_anything(self, name: str, by: By, ranges: list[tuple[int, int, Verdict]], again: Verdict | None) -> None:
         """And the first range twice, perhaps."""
@@ -512,6 +571,8 @@ class LedgerWorld(MessageSteps, RuleBasedStateMachine):
             assert figures.delayed == len(queue.in_state(DELAYED))
             assert figures.dying == len(queue.in_state(DYING))
             assert figures.settled_beyond == len(queue.in_state(SETTLED))
+            pending = [len(offsets) for held, offsets in queue.parts().items() if held.is_pending]
+            assert figures.in_transactions == sum(pending)
 
     @invariant()
     def deadlines_are_not_missed(self) -> None:
@@ -524,6 +585,8 @@ class LedgerWorld(MessageSteps, RuleBasedStateMachine):
     def teardown(self) -> None:
         """In the end everybody gets everything that is left."""
         end = self.end
+        for producer in (70, 80):
+            self.end_a_transaction(producer, committed=producer == 70, is_late=False)
         for name, queue in self.queues.items():
             self.end = min(end, queue.next + 20)  # it takes the longer the more messages nobody had yet
             left = -1

@@ -26,7 +26,7 @@ from penstock.engine.partition_state import PartitionState
 from penstock.engine.settings import EngineSettings, Ports
 from penstock.net.connection import Connections, Limits
 from penstock.observe.stats import Stats
-from penstock.protocols.internal.broker_calls import BrokerCalls
+from penstock.protocols.internal.broker_calls import BrokerCalls, GivenAcks
 from penstock.protocols.internal.forwarding import ForwardedCalls
 from penstock.protocols.internal.peers import Peers
 from penstock.protocols.internal.reading import AskedReads
@@ -115,6 +115,8 @@ class SimulatedBroker:
             settings=cluster.settings,
         )
         self.engine.transactions.other_brokers = BrokerCalls(peers.to, self.node.is_gone)
+        self.engine.transactional_acks.other_leaders = GivenAcks(peers.to_order)
+        self.engine.transactional_acks.check_all_know = self.node.image.check_acks_in_transactions
         self.engine.forwarding.other_brokers = ForwardedCalls(peers.to_publish)
         self.engine.elsewhere.other_brokers = AskedReads(peers.to_read)
         context = Context(

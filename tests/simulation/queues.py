@@ -312,7 +312,7 @@ class QueueWorkload:
         """Wait until nothing is leased, delayed or dying, and see what is left to be had."""
         world, client = self._world, self._client()
         deadline = world.loop.time() + _LAST_READ_S
-        consumer, found = Consumer(client, history, "last"), set[int]()
+        consumer, found = self.last_consumer(client, history), set[int]()
 
         async def open_count(broker: SimulatedBroker) -> tuple[int, int]:
             figures = await broker.engine.queues.figures(broker.engine.topics.partition(*history.place), TOPIC)
@@ -338,6 +338,9 @@ class QueueWorkload:
                 world.violate(f"{history.place}: the queue is not empty at last: {last}")
                 return
             await pause(client)
+
+    def last_consumer(self, client: Client, history: QueueHistory) -> Consumer:
+        return Consumer(client, history, "last")
 
     async def _read_letters(self) -> None:
         world, client = self._world, self._client()

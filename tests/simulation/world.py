@@ -37,16 +37,19 @@ from tests.simulation.planted_attached import PLANTED_ATTACHED
 from tests.simulation.planted_coordination import PLANTED_COORDINATION
 from tests.simulation.planted_operations import PLANTED_OPERATIONS
 from tests.simulation.planted_queues import PLANTED_QUEUES
+from tests.simulation.planted_transformers import PLANTED_TRANSFORMERS
 from tests.simulation.queues import QueueWorkload
 from tests.simulation.scenarios import SCENARIOS, WHOLE, Scenario
 from tests.simulation.transactions import TransactionsWorkload
+from tests.simulation.transformers import TransformWorkload
 from tests.simulation.workload import WorkloadFactory
 
-BUGS = PLANTED | PLANTED_COORDINATION | PLANTED_OPERATIONS | PLANTED_ATTACHED | PLANTED_QUEUES
+BUGS = PLANTED | PLANTED_COORDINATION | PLANTED_OPERATIONS | PLANTED_ATTACHED | PLANTED_QUEUES | PLANTED_TRANSFORMERS
 _LOG: Sequence[WorkloadFactory] = (LogWorkload,)
 _ATTACHED_FROM = 250
 _ATTACHED: Sequence[WorkloadFactory] = (AttachedWorkload,)
 _QUEUES: Sequence[WorkloadFactory] = (QueueWorkload,)
+_TRANSFORMERS: Sequence[WorkloadFactory] = (TransformWorkload,)
 _COORDINATION: Sequence[WorkloadFactory] = (TransactionsWorkload, GroupsWorkload)
 RECOVERY_S = 30.0
 _OPERATED = 0.5
@@ -408,6 +411,8 @@ def scenario_of(planted: str) -> Scenario:
     found = SCENARIOS.get(planted, WHOLE)
     if planted in PLANTED_QUEUES:
         return WHOLE._replace(workloads=_QUEUES)
+    if planted in PLANTED_TRANSFORMERS:
+        return WHOLE._replace(workloads=_TRANSFORMERS)
     clients = _ATTACHED if planted in PLANTED_ATTACHED else _COORDINATION if planted in PLANTED_COORDINATION else _LOG
     return found if found.workloads else found._replace(workloads=clients)
 

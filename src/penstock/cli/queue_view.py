@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 COUNTS: Final = ("ready", "leased", "delayed", "dying")
 """What a message that is not settled may be; `dying` ones become dead letters."""
-_SUMS: Final = (*COUNTS, "held_bytes")
+_SUMS: Final = (*COUNTS, "in_transactions", "held_bytes")
 
 
 @click.command(
@@ -168,6 +168,7 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
         "group": queue["group"],
         "made by": queue["made_by"],
         **{name: f"{queue[name]:,}" for name in COUNTS},
+        **_format_pending(queue["in_transactions"]),
         "dead": _format_dead(queue["dead"], queue["dead_letter_topic"]),
         "oldest": format_age(queue["oldest_ms"]),
         "held back": format_bytes(queue["held_bytes"]),
@@ -194,6 +195,11 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
     if queue["silent"]:
         numbers = ", ".join(map(str, queue["silent"]))
         note(f"nobody answers for partition {numbers} of topic {queue['topic']}; the sums are without it")
+
+
+def _format_pending(count: int) -> dict[str, str]:
+    """Of what is leased; nothing for most queues."""
+    return {"in a transaction": f"{count:,} of what is leased, until it commits or aborts"} if count else {}
 
 
 def _format_dead(count: int | None, topic: str | None) -> str | None:
@@ -262,8 +268,9 @@ def _find_id(leaders: Leaders, message_id: str) -> Fields | None:
 def _print_place(queue: str, found: Mapping[str, Any]) -> None:
     until = {"leased": "leased until", "delayed": "due"}.get(found["state"], "until")
     copies = f"{found['in_sync']} of {found['replicas']} brokers have it" if "in_sync" in found else None
+    pending = ", acknowledged in a transaction that has not ended" * bool(found.get("in_transaction"))
     facts = {
-        "state": _outcome(found) or found["state"],
+        "state": _outcome(found) or found["state"] + pending,
         "leased by": found.get("consumer") or None,
         "id": found.get("id"),
         "published": _format_moment(found.get("timestamp")),

@@ -19,12 +19,13 @@ from penstock.errors import Code, PenstockError
 from penstock.ports.metadata import Change, Snapshot
 
 _DAMAGED_EPOCH = -2  # an empty log has -1
-FEATURE_LEVEL = 2
+FEATURE_LEVEL = 3
 """What brokers of this release can. 1: their records prove that they know the cluster's secret, if it has one.
 2: they keep what is attached to partitions, and count it for who is in sync; they know queues, and what is set for
-groups.
+groups. 3: their ledgers know what is acknowledged in transactions, and they end these there, too.
 """
 ATTACHES_FROM = 2
+ACKS_IN_TRANSACTIONS_FROM = 3
 CORDON = "penstock.cordon"
 CORDONED, DRAINED = "cordoned", "drained"
 
@@ -367,6 +368,16 @@ class Image:
                 Code.NOT_AVAILABLE,
                 f"{cannot}: the cluster is at feature level {self.level}, and level {ATTACHES_FROM} needs every broker "
                 "to be of this release",
+                help="Upgrade all brokers, and start those that are down.",
+            )
+
+    def check_acks_in_transactions(self) -> None:
+        """Raises PenstockError INVALID_REQUEST while there may be brokers that would end a transaction without them."""
+        if self.level < ACKS_IN_TRANSACTIONS_FROM:
+            raise PenstockError(
+                Code.INVALID_REQUEST,
+                "messages of queues cannot be acknowledged in transactions: the cluster is at feature level "
+                f"{self.level}, and level {ACKS_IN_TRANSACTIONS_FROM} needs every broker to be of this release",
                 help="Upgrade all brokers, and start those that are down.",
             )
 

@@ -39,6 +39,7 @@ from penstock.observe.logs import get_logger
 from penstock.ports.disk import is_shortage
 from penstock.ports.metadata import MetadataConflict, MetadataUnavailable
 from penstock.ports.randomness import new_uuid
+from penstock.storage.attached_names import split_name
 from penstock.storage.data_directory import DataDirectory
 from penstock.storage.log.options import Flush
 from penstock.tasks import Tasks
@@ -372,12 +373,16 @@ class ClusterNode:
             await self.watcher.refresh()
 
     async def is_gone(self, topic: str) -> bool:
-        """Whether there is no such topic, as of now."""
+        """Whether there is no such topic, as of now; or nothing of the kind attached to it, where a name says that."""
         try:
             await self.watcher.refresh()
         except MetadataUnavailable:
             return False
-        return topic not in self.image.topics
+        named = split_name(topic)
+        if named is None:
+            return topic not in self.image.topics
+        entry = self.image.topics.get(named[0])
+        return entry is None or named[1] not in entry.record.attached
 
     def _following(self, broker_id: int) -> Following | None:
         """What is followed of a broker, at the address it has now."""

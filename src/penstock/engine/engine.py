@@ -39,6 +39,7 @@ from penstock.engine.queues.share_ledgers import ShareLedgers
 from penstock.engine.queues.share_offsets import ShareOffsets
 from penstock.engine.queues.sharing import Sharing
 from penstock.engine.queues.tally import Tally
+from penstock.engine.queues.transactional_acks import TransactionalAcks
 from penstock.engine.replicas import Replicas
 from penstock.engine.scrubber import Scrubber
 from penstock.engine.settings import EngineSettings, Ports
@@ -122,8 +123,8 @@ class Engine:
             self.topics,
             self.internal_topic,
             self.producer_ids,
-            self.groups.before_marker,
-            self.groups.on_marker,
+            self.coordinators.before_marker,
+            self.coordinators.on_marker,
             settings.transactions,
             stats=stats,
         )
@@ -154,6 +155,7 @@ class Engine:
             self._tasks,
             self.queues.tally,
         )
+        self.transactional_acks = TransactionalAcks(self.queues, self.topics, self.transactions)
         self.receiving = Receiving(self.queues, clock)
         find = partial(self.find_offset_by_time, committed=False)
         self.sharing = Sharing(self.queues, self.groups, self.group_configs, clock, find)

@@ -10,6 +10,7 @@ from penstock.engine.coordination.internal_topics import INTERNAL_TOPICS
 from penstock.engine.partition import Partition
 from penstock.engine.topic_config import TopicConfig
 from penstock.errors import Code, PenstockError
+from penstock.storage.attached_names import split_name
 
 TOPICS = "topics/"
 CREATING = "creating/"
@@ -178,6 +179,17 @@ class Topics:
         if topic is not None and 0 <= index < len(topic.partitions):
             return topic.partitions[index]
         raise PenstockError(Code.UNKNOWN_TOPIC, f"no partition {index} of topic {name!r} here")
+
+    def place(self, name: str, index: int) -> Partition:
+        """As `partition`, for transactions: they may have a part in what is attached, too. Raises UNKNOWN_TOPIC."""
+        named = split_name(name)
+        topic = None if named is None else self._by_name.get(named[0])
+        if named is None or topic is None or named[1] not in topic.attached:
+            return self.partition(name, index)
+        partitions = topic.attached[named[1]].partitions
+        if 0 <= index < len(partitions):
+            return partitions[index]
+        raise PenstockError(Code.UNKNOWN_TOPIC, f"no partition {index} of {name!r} here")
 
     def partition_by_id(self, topic_id: UUID, index: int) -> Partition:
         """Raises PenstockError UNKNOWN_TOPIC_ID or UNKNOWN_TOPIC. Hot path."""

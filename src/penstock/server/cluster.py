@@ -26,7 +26,7 @@ from penstock.observe.logs import get_logger
 from penstock.ports.clock import Clock
 from penstock.ports.disk import Disk
 from penstock.ports.metadata import MetadataStore, MetadataUnavailable
-from penstock.protocols.internal.broker_calls import BrokerCalls
+from penstock.protocols.internal.broker_calls import BrokerCalls, GivenAcks
 from penstock.protocols.internal.broker_certificate import check_files
 from penstock.protocols.internal.forwarding import ForwardedCalls
 from penstock.protocols.internal.identity import Identity, broker_name
@@ -189,6 +189,8 @@ class ClusterMember:
         engine.elsewhere.other_brokers = AskedReads(peers.to_read)
         engine.sharing.other_coordinators = AskedStarts(peers.to)
         engine.share_ledgers.other_leaders = GivenOrders(peers.to_order)
+        engine.transactional_acks.other_leaders = GivenAcks(peers.to_order)
+        engine.transactional_acks.check_all_know = node.image.check_acks_in_transactions
         context.image = node.image
         context.operations = node.operations
         context.is_isolated = lambda: node.is_isolated

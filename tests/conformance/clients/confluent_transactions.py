@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from .client import DEADLINE_S, ClientError
@@ -34,6 +34,7 @@ def _translated() -> Iterator[None]:
 
 class ConfluentProducer(TransactionalProducer):
     def __init__(self, bootstrap: str, transactional_id: str, timeout_ms: int) -> None:
+        self._bootstrap = bootstrap
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -68,6 +69,16 @@ class ConfluentProducer(TransactionalProducer):
         assert isinstance(member, ConfluentMember)
         wanted = [TopicPartition(*place, offset) for place, offset in offsets.items()]
         self._run(self._producer.send_offsets_to_transaction, wanted, member.group_metadata(), DEADLINE_S)
+
+    def send_receipts(self, receipts: Mapping[Place, str], group: str) -> None:
+        """Of messages of a queue, as metadata of an offset that says nothing; in the name of nobody in the group."""
+        wanted = [TopicPartition(*place, 0, metadata=text) for place, text in receipts.items()]
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group}, logger=QUIET)
+        try:
+            metadata = consumer.consumer_group_metadata()
+            self._run(self._producer.send_offsets_to_transaction, wanted, metadata, DEADLINE_S)
+        finally:
+            consumer.close()
 
     def commit(self) -> None:
         self._run(self._producer.commit_transaction, DEADLINE_S)

@@ -56,6 +56,11 @@ class JavaProducer(TransactionalProducer):
         """As a member that the group may not know."""
         self._send_offsets(offsets, [group, generation, member_id])
 
+    def send_receipts(self, receipts: Mapping[Place, str], group: str) -> None:
+        """Of messages of a queue, as metadata of an offset that says nothing; in the name of nobody in the group."""
+        offsets = [(*place, 0, text) for place, text in receipts.items()]
+        self._ask("sendOffsets", offsets=offsets, group=[group, -1, ""])
+
     def _send_offsets(self, offsets: Mapping[Place, int], group: Any) -> None:
         self._ask("sendOffsets", offsets=[(*place, offset, "") for place, offset in offsets.items()], group=group)
 

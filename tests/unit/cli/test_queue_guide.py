@@ -14,6 +14,7 @@ from penstock.testing import embedded_broker
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = ("queues", "coming-from-sqs", "coming-from-rabbitmq", "coming-from-celery")
 DEADLINE_S = 120
+_FILE = re.compile(r"^```python (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(r"^```sh runnable\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -22,8 +23,13 @@ def test_everything_runs(page: str, tmp_path: Path) -> None:
     place = tmp_path / "reader"
     command = place / "bin" / "penstock"
     command.parent.mkdir(parents=True)
+    python = command.with_name("python")
     command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m penstock.cli.main "$@"\n')
-    command.chmod(0o755)
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    for each in (command, python):
+        each.chmod(0o755)
+    for name, text in _FILE.findall(GUIDE.read_text()):
+        (place / name).write_text(text)
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
     lines = [line for block in _BLOCK.findall((DOCS / f"{page}.md").read_text()) for line in block.splitlines()]
     assert len(lines) > 8

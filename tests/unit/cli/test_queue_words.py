@@ -400,3 +400,13 @@ class TestRedriving:
         redriving.run([])
         assert (redriving.moved, len(verbs.asked)) == (100, 20)
         assert clock[0] == pytest.approx(2)
+
+
+def test_what_is_in_a_transaction_is_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    place = {"partition": 0, "offset": 3, "state": "leased", "deliveries": 1, "attempts": 0, "until_ms": None}
+    queue_view._print_place("jobs", {**place, "in_transaction": True})
+    assert "leased, acknowledged in a transaction that has not ended" in capsys.readouterr().out
+    queue_view._print_place("jobs", place)
+    assert "transaction" not in capsys.readouterr().out
+    assert queue_view._format_pending(0) == {}
+    assert queue_view._format_pending(1200)["in a transaction"].startswith("1,200 of what is leased")

@@ -9,8 +9,9 @@ from tests.simulated_broker import append, batch_of
 from tests.unit.cluster.trial import Trial, play, trial
 
 from penstock.cluster import keys
-from penstock.cluster.image import ATTACHES_FROM
+from penstock.cluster.image import ACKS_IN_TRANSACTIONS_FROM, ATTACHES_FROM
 from penstock.engine.partition import Partition
+from penstock.engine.queues.transactional_acks import AckRequest
 from penstock.errors import Code, PenstockError
 
 DIRECTORY = "data/logs/t~count/0"
@@ -235,6 +236,45 @@ def test_nothing_is_attached_while_a_broker_of_an_earlier_release_may_come() -> 
         assert entry is not None and COUNTER.kind.encode() not in entry.value
 
     play(refuse)
+
+
+@trial
+async def test_a_transaction_finds_it_by_its_name_and_hears_when_it_is_gone(trial: Trial) -> None:
+    await begun(trial)
+    for node_id in (1, 2, 3):
+        broker = trial.cluster.lives[node_id]
+        topics = broker.engine.topics
+        assert topics.place("t~count", 0) is attached(trial, node_id)
+        assert topics.place("t", 0) is trial.partition(node_id)
+        for name, index in (("t~count", 1), ("t~other", 0), ("others~count", 0), ("t", 1)):
+            with pytest.raises(PenstockError) as unknown:
+                topics.place(name, index)
+            assert unknown.value.code is Code.UNKNOWN_TOPIC
+    node = trial.cluster.lives[2].node
+    assert [await node.is_gone(name) for name in ("t~count", "t", "t~other", "others~count")] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+    topic = trial.cluster.lives[1].engine.topics.get("t")
+    assert topic is not None
+    await trial.do(1, lambda broker: broker.engine.delete_topic(topic))
+    assert [await node.is_gone(name) for name in ("t~count", "t")] == [True, True]
+
+
+@trial
+async def test_no_queue_is_in_a_transaction_while_a_broker_of_an_earlier_release_may_come(trial: Trial) -> None:
+    broker = trial.cluster.lives[1]
+    await trial.until(lambda: broker.node.image.level >= ACKS_IN_TRANSACTIONS_FROM)
+    request = AckRequest("x", 1, 0, "t", {("t", 0): ""})
+    (error,) = (await trial.do(1, lambda broker: broker.engine.transactional_acks.acknowledge(request))).values()
+    assert error is not None and "no receipts" in str(error)
+    broker.node.image.level = ACKS_IN_TRANSACTIONS_FROM - 1
+    with pytest.raises(PenstockError, match="feature level 2, and level 3 needs every broker") as refused:
+        await trial.do(1, lambda broker: broker.engine.transactional_acks.acknowledge(request))
+    assert refused.value.code is Code.INVALID_REQUEST
+    broker.node.image.level = ACKS_IN_TRANSACTIONS_FROM
 
 
 async def _moved(trial: Trial, target: tuple[int, int]) -> None:

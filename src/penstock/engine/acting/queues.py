@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.engine.access import Kind, Operation
+from penstock.engine.groups.offsets import Results, Spot
 from penstock.engine.partition import Partition
 from penstock.engine.queues.history import Event
 from penstock.engine.queues.holdings import Holding, find_holding
@@ -13,6 +14,7 @@ from penstock.engine.queues.queues import KIND
 from penstock.engine.queues.receiving import Delivery
 from penstock.engine.queues.settings import OWN_TARGET, QUEUE_RULES, QueueRules, parse_rules
 from penstock.engine.queues.targets import check_no_circle
+from penstock.engine.queues.transactional_acks import AckRequest
 from penstock.engine.queues.verdicts import By, Change
 from penstock.engine.queues.window import Run
 from penstock.engine.reading import Slice
@@ -142,6 +144,22 @@ class ActingQueues:
     async def settle(self, partition: Partition, group: str, by: By, changes: Sequence[Change]) -> None:
         self._check(Operation.READ, partition.topic, group)
         await self._engine.queues.settle(partition, group, by, changes)
+
+    def is_ack(self, spot: Spot, group: str, metadata: str, *, by_member: bool) -> bool:
+        """See `TransactionalAcks.is_ack`."""
+        return self._engine.transactional_acks.is_ack(spot, group, metadata, by_member=by_member)
+
+    async def acknowledge(self, request: AckRequest) -> Results:
+        """In a transaction: takes the right to write by its id, and what an acknowledgement takes."""
+        self._rights.check(Operation.WRITE, Kind.TRANSACTIONAL_ID, request.transactional_id)
+        for topic, _ in request.receipts:
+            self._check(Operation.READ, topic, request.group)
+        return await self._engine.transactional_acks.acknowledge(request)
+
+    async def take_acks(self, request: AckRequest) -> Results:
+        """What a broker may ask that has looked at the rights."""
+        self._rights.check_cluster(Operation.CLUSTER_ACTION)
+        return await self._engine.transactional_acks.take(request)
 
     def settle_soon(self, partition: Partition, group: str, by: By, changes: Sequence[Change]) -> None:
         self._check(Operation.READ, partition.topic, group)

@@ -14,6 +14,7 @@ from penstock.engine.transactions.requests import (
 )
 from penstock.engine.transactions.transaction import ProducerIdentity, TopicPartition
 from penstock.errors import PenstockError
+from penstock.storage.attached_names import split_name
 
 if TYPE_CHECKING:
     from penstock.engine.acting.acting import Verdicts
@@ -61,6 +62,10 @@ class ActingTransactions:
             self._rights.check(Operation.WRITE, Kind.TOPIC, topic)
         return await self._transactions.add_partitions(request)
 
+    def is_attached(self, name: str) -> bool:
+        """Whether it names what is attached to partitions; such a thing has a part in transactions as brokers say."""
+        return split_name(name) is not None
+
     async def add_offsets(
         self, transactional_id: str, producer_id: int, epoch: int, group_id: str, *, verify_only: bool = False
     ) -> Callable[[], None]:
@@ -75,10 +80,11 @@ class ActingTransactions:
         return await self._transactions.end(request)
 
     async def describe(self, transactional_id: str) -> TransactionDescription:
-        """Topics that must not be seen are left out."""
+        """Topics that must not be seen are left out, and what no client knows: logs attached to partitions."""
         self.check(Operation.DESCRIBE, transactional_id)
         found = await self._transactions.describe(transactional_id)
-        shown = [named for named in found.partitions if self._rights.may(Operation.DESCRIBE, Kind.TOPIC, named[0])]
+        named = [each for each in found.partitions if split_name(each.topic) is None]
+        shown = [each for each in named if self._rights.may(Operation.DESCRIBE, Kind.TOPIC, each.topic)]
         return found if len(shown) == len(found.partitions) else found._replace(partitions=tuple(shown))
 
     async def list(

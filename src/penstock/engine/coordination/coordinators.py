@@ -143,6 +143,26 @@ class Coordinators(PartitionSubscriber):
             shards.open(topic)
         return shards.at(partition.index)
 
+    # --- transactions
+
+    def before_marker(self, partition: Partition) -> None:
+        """The marker of a transaction is about to be appended to a partition that a coordinator lives in."""
+        shard = self._living_in(partition)
+        if shard is not None:
+            shard.end_turn()
+
+    def on_marker(self, partition: Partition, producer_id: int, committed: bool) -> None:
+        """The marker of a transaction was appended to it."""
+        shard = self._living_in(partition)
+        if shard is not None:
+            shard.marker(producer_id, committed)
+
+    def _living_in(self, partition: Partition) -> Shard[Any] | None:
+        attached = self._attached_in(partition)
+        if attached is None or partition.attached_to is None:
+            return self._shard_of(partition)
+        return attached.of(partition.attached_to)
+
     def compacted(self, log: Log) -> None:
         """A snapshot from before a compaction is of no use any more: take another."""
         for shards in self._all():

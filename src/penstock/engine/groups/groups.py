@@ -256,18 +256,6 @@ class Groups:
             except PenstockError as error:
                 log_.warning("groups remember a deleted topic", topic=name, error=str(error), help=error.help)
 
-    def before_marker(self, index: int) -> None:
-        """The marker of a transaction is about to be appended to a partition of the offsets' topic."""
-        shard = self.shards.at(index)
-        if shard is not None:
-            shard.end_turn()
-
-    def on_marker(self, index: int, producer_id: int, committed: bool) -> None:
-        """The marker of a transaction was appended to a partition of the offsets' topic."""
-        shard = self.shards.at(index)
-        if shard is not None:
-            shard.marker(producer_id, committed)
-
     # --- administration
 
     async def describe_classic(self, group_id: str) -> ClassicDescription:

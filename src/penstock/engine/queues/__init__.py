@@ -8,6 +8,7 @@ machine.py   the groups of one partition: what may be leased, by whom, until whe
 verdicts.py  what consumers say of a message, and what follows
 group.py     one of them; window.py  its offsets; leases.py  its leases
 entries.py   what the machine keeps in its log, and the bytes of it; saving.py  when all of it is kept once more
+pending.py   what is acknowledged in transactions that have not ended; transactional_acks.py  how it comes to that
 receipts.py  what a consumer gives back for a message
 burials.py   how a message becomes a dead letter: there once, and never in both places
 capacity.py  how much a queue may hold; holdings.py  what it holds back on the disk; needed.py  which records it needs

@@ -34,6 +34,7 @@ class EntryKind(IntEnum):
     CHUNK = 10
     RESTORED = 11
     BURYING = 12
+    SETTLED_IN = 13
 
 
 class How(IntEnum):
@@ -93,6 +94,18 @@ class Leased(NamedTuple):
 
 class Settled(NamedTuple):
     how: How
+    runs: Sequence[Run]
+
+
+class SettledIn(NamedTuple):
+    """Offsets that are acknowledged if a producer's transaction commits; its marker follows in the ledger's log.
+
+    Attributes:
+    producer_id: `leases.ABORTED`, in a saved state alone, for what an aborted one has just left.
+    """
+
+    producer_id: int
+    is_saved: bool
     runs: Sequence[Run]
 
 
@@ -194,13 +207,28 @@ class Restored(NamedTuple):
     """The end of what was saved of a group."""
 
 
-Value = Opened | Leased | Settled | Returned | Renewed | Dying | Burying | Moved | Deleted | Led | ChunkSaved | Restored
+Value = (
+    Opened
+    | Leased
+    | Settled
+    | SettledIn
+    | Returned
+    | Renewed
+    | Dying
+    | Burying
+    | Moved
+    | Deleted
+    | Led
+    | ChunkSaved
+    | Restored
+)
 
 _HEAD = Struct(">BBI")
 _RUN = Struct(">qI")
 _COUNT = Struct(">I")
 _OPENED = Struct(">qqB")
 _LEASED = Struct(">qqqBB")
+_SETTLED_IN = Struct(">qB")
 _RETURNED = Struct(">BqqBBB")
 _RENEWED = Struct(">qq")
 _DYING = Struct(">BBB")
@@ -291,6 +319,11 @@ def _read_leased(reader: _Reader) -> Leased:
     return Leased(lease_id, reader.text(), began, deadline, bool(is_bound), bool(is_saved), reader.runs())
 
 
+def _read_settled_in(reader: _Reader) -> SettledIn:
+    producer_id, is_saved = reader.take(_SETTLED_IN)
+    return SettledIn(producer_id, bool(is_saved), reader.runs())
+
+
 def _read_returned(reader: _Reader) -> Returned:
     attempts, at, due, *flags = reader.take(_RETURNED)
     is_shaken, is_unread, is_saved = map(bool, flags)
@@ -345,6 +378,11 @@ _FORMS: Final[dict[EntryKind, _Form]] = {
         Settled,
         lambda v: bytes([v.how]) + _runs(v.runs),
         lambda r: Settled(How(r.rest(1)[0]), r.runs()),
+    ),
+    EntryKind.SETTLED_IN: _Form(
+        SettledIn,
+        lambda v: _SETTLED_IN.pack(v.producer_id, v.is_saved) + _runs(v.runs),
+        _read_settled_in,
     ),
     EntryKind.RETURNED: _Form(
         Returned,

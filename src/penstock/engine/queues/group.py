@@ -13,7 +13,8 @@ from typing import NamedTuple
 from penstock.engine.coordination.deadlines import Deadlines
 from penstock.engine.queues import entries
 from penstock.engine.queues.entries import Value
-from penstock.engine.queues.leases import Leases
+from penstock.engine.queues.leases import ABORTED, Lease, Leases
+from penstock.engine.queues.pending import Pending
 from penstock.engine.queues.single_active import ActiveConsumer
 from penstock.engine.queues.sorting.picker import Picker
 from penstock.engine.queues.window import DELAYED, DYING, READY, SETTLED, SHAKEN, Run, Window
@@ -53,6 +54,7 @@ class Group:
         """Of a share group; see `entries.Opened`."""
         self.window = Window(start)
         self.leases = Leases(number, deadlines)
+        self.pending = Pending()
         self.dying: dict[int, Deathbed] = {}
         """By the offset, longest first."""
         self.burial: entries.Burying | None = None
@@ -134,7 +136,7 @@ class Group:
         match value:
             case entries.Leased():
                 self._leased(value)
-            case entries.Settled():
+            case entries.Settled() | entries.SettledIn():
                 self._settled(value)
             case entries.Returned():
                 self._returned(value)
@@ -172,7 +174,10 @@ class Group:
                 if self.picker is not None:
                     self.picker.leased(run)
 
-    def _settled(self, value: entries.Settled) -> None:
+    def _settled(self, value: entries.Settled | entries.SettledIn) -> None:
+        if isinstance(value, entries.SettledIn):
+            self._settled_in(value)
+            return
         for run in value.runs:
             self._leave(run, SETTLED)
         if value.how is entries.How.BURIED:
@@ -180,6 +185,32 @@ class Group:
             for run in value.runs:
                 for offset in range(run.first, run.last + 1):
                     self.dying.pop(offset, None)
+
+    def _settled_in(self, value: entries.SettledIn) -> None:
+        if value.producer_id != ABORTED:
+            self.pending.add(value.producer_id, value.runs)
+        by_slot: dict[int, list[Run]] = {}
+        for run in value.runs:
+            for part, slot in self.window.leased_in(run.first, run.last):
+                by_slot.setdefault(slot, []).append(part)
+        for slot, parts in by_slot.items():
+            lease = self.leases.in_slot(slot)
+            if lease is not None:  # a saved state says whose they are behind this
+                self.leases.hold(self._apart(lease, parts), value.producer_id)
+
+    def decide(self, producer_id: int, *, committed: bool) -> int:
+        """A producer's transaction has ended; returns how many messages are acknowledged by that."""
+        count = 0
+        for run in self.pending.take(producer_id):
+            for part, slot in list(self.window.leased_in(run.first, run.last)):
+                lease = self.leases.in_slot(slot)
+                if committed:
+                    count += part.size
+                elif lease is not None and lease.producer == producer_id:
+                    self.leases.hold(lease, ABORTED)
+            if committed:
+                self._leave(run, SETTLED)
+        return count
 
     def _burying(self, value: entries.Burying) -> None:
         self.burial = value if value.runs else None
@@ -255,15 +286,20 @@ class Group:
                 for part, slot in self.window.leased_in(run.first, run.last)
                 if slot == lease.slot
             ]
-            if sum(part.size for part in parts) == lease.count:
-                self.leases.renew(lease, value.deadline)
-                continue
-            split = self.leases.add(
-                lease.lease_id, lease.consumer, lease.began, value.deadline, parts, is_bound=lease.is_bound
-            )
-            for part in parts:
-                self.window.reslot(part.first, part.last, split.slot)
-            self.leases.less(lease.slot, split.count)
+            self.leases.renew(self._apart(lease, parts), value.deadline)
+
+    def _apart(self, lease: Lease, parts: Sequence[Run]) -> Lease:
+        """Some of what a lease has, under the same id, in a slot of its own; the lease itself if that is all."""
+        if sum(part.size for part in parts) == lease.count:
+            return lease
+        split = self.leases.add(
+            lease.lease_id, lease.consumer, lease.began, lease.deadline, parts, is_bound=lease.is_bound
+        )
+        self.leases.hold(split, lease.producer)
+        for part in parts:
+            self.window.reslot(part.first, part.last, split.slot)
+        self.leases.less(lease.slot, split.count)
+        return split
 
     def _dying(self, value: entries.Dying) -> None:
         for run in value.runs:
@@ -278,6 +314,7 @@ class Group:
         if value.is_anew:
             self.state_epoch = max(self.state_epoch, value.state_epoch)
             self.leases.clear()
+            self.pending.clear()
             self._ready.clear()
             self.dying.clear()
             self.burial = self.last_burial = None
@@ -298,9 +335,10 @@ class Group:
         for lease in self.leases:
             if (ahead := lease.began - now) > 0:  # by a clock that was ahead of this one
                 lease.began -= ahead
-                self.leases.renew(lease, lease.deadline - ahead)
+                self.leases.shift(lease, lease.deadline - ahead)
         if data_end < self.window.next:
             self.window.cut(data_end)
+            self.pending.cut(data_end)
             self.forget_due(data_end)
             self._ready = [(first, min(last, data_end - 1)) for first, last in self._ready if first < data_end]
             heapify(self._ready)
@@ -383,17 +421,18 @@ class Group:
         """The state as entries, in pieces; what is in one is written in one go. The state may go on between two.
 
         No entry says that something delayed has become ready. So what waits is told first of all: a chunk that has it
-        as delayed comes behind.
+        as delayed comes behind. So is what is pending, as a marker may come before the leases do.
         """
         window = self.window
-        yield [entries.Opened(self.name, window.start, window.next, True, self.state_epoch), *self._saved_due()]
+        opened = entries.Opened(self.name, window.start, window.next, True, self.state_epoch)
+        yield [opened, *self._saved_due(), *self._saved_pending()]
         for base, chunk in window.chunks():
             if self.window is not window:  # it began anew
                 yield from self.saved()
                 return
             if chunk is not None:
                 yield [entries.ChunkSaved(base, bytes(chunk.states), bytes(chunk.deliveries), bytes(chunk.attempts))]
-        yield [*self._saved_leases(), *self._saved_dying(), entries.Restored()]
+        yield [*self._saved_leases(), *self._saved_pending(), *self._saved_dying(), entries.Restored()]
 
     def _saved_leases(self) -> Iterator[Value]:
         for lease in self.leases:
@@ -402,6 +441,14 @@ class Group:
                 yield entries.Leased(
                     lease.lease_id, lease.consumer, lease.began, lease.deadline, lease.is_bound, True, runs
                 )
+
+    def _saved_pending(self) -> Iterator[Value]:
+        by_producer: dict[int, list[Run]] = {}
+        for lease in self.leases:
+            if lease.producer is not None:
+                by_producer.setdefault(lease.producer, []).extend(self.left_of(lease.slot, lease.runs))
+        for producer_id, runs in by_producer.items():
+            yield entries.SettledIn(producer_id, True, tuple(runs))
 
     def _saved_due(self) -> Iterator[Value]:
         alike: dict[tuple[int, int, bool], dict[Run, None]] = {}

@@ -4,20 +4,26 @@ The ledger's state forgets how a message was settled; its log knows until the st
 there. So the history of a message that was settled long ago is empty, or lacks its beginning.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from penstock.engine.coordination.schemas import Entry
 from penstock.engine.partition import Partition
 from penstock.engine.queues import entries
 from penstock.engine.queues.entries import Cause, How, LedgerCodec, Value
 from penstock.engine.queues.window import Run
 from penstock.engine.reading import Cursor
 from penstock.errors import Code, PenstockError
+from penstock.records.batch import LARGEST_OPENED_BYTES, decode_header
+from penstock.records.compression import CompressionError
+from penstock.records.control import Marker, decode_marker
+from penstock.records.record import RecordError, iterate_batch
 from penstock.turns import Turns
 
-_READ_BYTES: Final = 256 * 1024
+_READ_BYTES: Final = 64 * 1024
+"""Decoded on the event loop."""
 MOST_EVENTS: Final = 500
 """Of one message; the last ones are told."""
 
@@ -33,6 +39,9 @@ class What(StrEnum):
     DYING = "dying"
     BURYING = "written to dead letters"
     ACKNOWLEDGED = "acknowledged"
+    ACKNOWLEDGED_IN = "acknowledged in a transaction"
+    """Which has not ended yet."""
+    ABORTED = "transaction aborted"
     NO_MESSAGE = "no message"
     EXPIRED = "expired"
     DROPPED = "dropped"
@@ -92,26 +101,66 @@ async def read_history(ledger: Partition, number: int, offset: int, turns: Turns
     Args:
         number: by which the ledger calls the group.
     """
-    codec = LedgerCodec()
-    cursor = Cursor(ledger, ledger.log_start)
+    cursor = Cursor(ledger, ledger.log_start, committed=False)
     events: list[Event] = []
+    producer: int | None = None
+    """In whose transaction it is acknowledged."""
     while True:
         await turns.next()
         try:
-            messages = await cursor.records(_READ_BYTES, 0)
+            found = await cursor.next(_READ_BYTES, 0)
         except PenstockError as error:
             if error.code is not Code.OFFSET_OUT_OF_RANGE:
                 raise
-            messages = []  # the state was saved meanwhile, and the log begins there
-        if not messages:
+            return events[-MOST_EVENTS:]  # the state was saved meanwhile, and the log begins there
+        if found.data is None:
             return events[-MOST_EVENTS:]
-        for message in messages:
-            entry = codec.decode(message.key, message.value)
-            if entry is not None and entry.key == (number,):
-                event = _event(message.timestamp, entry.value, offset)
-                is_over = bool(events) and events[-1].what in OUTCOMES
-                if event is not None and not (is_over and event.what is What.REMOVED):
-                    events.append(event)
+        for at_ms, said in _said_in(found.data.file.read_at(found.data.size, found.data.position), cursor):
+            if isinstance(said, _Ended):
+                if said.producer_id == producer:
+                    events.append(Event(at_ms, What.ACKNOWLEDGED if said.committed else What.ABORTED))
+                    producer = None
+                continue
+            if said.key != (number,):
+                continue
+            if isinstance(said.value, entries.SettledIn) and _has(said.value.runs, offset):
+                producer = said.value.producer_id
+            event = _event(at_ms, said.value, offset)
+            is_over = bool(events) and events[-1].what in OUTCOMES
+            if event is not None and not (is_over and event.what is What.REMOVED):
+                events.append(event)
+
+
+class _Ended(NamedTuple):
+    """A transaction, by its marker."""
+
+    producer_id: int
+    committed: bool
+
+
+def _said_in(batches: bytes, cursor: Cursor) -> Iterator[tuple[int, Entry | _Ended]]:
+    """What a part of the ledger's log says, and when, from where the cursor is on, which moves behind it."""
+    codec, position = LedgerCodec(), 0
+    while position < len(batches):
+        header = decode_header(batches, position)
+        batch = batches[position : position + header.size]
+        position += header.size
+        if header.is_control:
+            marker = decode_marker(batch)
+            if marker is not None and header.last_offset >= cursor.offset:
+                yield header.max_timestamp, _Ended(header.producer_id, marker is Marker.COMMIT)
+        else:
+            try:
+                records = list(iterate_batch(batch, LARGEST_OPENED_BYTES))
+            except (RecordError, CompressionError) as error:
+                raise PenstockError(
+                    Code.CORRUPT_LOG, f"a batch of a ledger at offset {header.base_offset} cannot be read: {error}"
+                ) from None
+            for at, timestamp, record in records:
+                entry = codec.decode(record.key, record.value) if at >= cursor.offset else None
+                if entry is not None:
+                    yield timestamp, entry
+        cursor.offset = header.last_offset + 1
 
 
 def _event(at_ms: int, value: Value, offset: int) -> Event | None:
@@ -134,6 +183,8 @@ def _event(at_ms: int, value: Value, offset: int) -> Event | None:
             return Event(at_ms, What.DYING, why=why)
         case entries.Burying():
             return Event(at_ms, What.BURYING, target=value.topic_id)
+        case entries.SettledIn():
+            return Event(at_ms, What.ACKNOWLEDGED_IN)
         case entries.Settled():
             return Event(at_ms, _ENDS[value.how], why=_WHY.get(value.how, ""))
         case _:

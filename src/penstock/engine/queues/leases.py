@@ -1,23 +1,28 @@
 """Who has what of one group's messages in one partition, and until when.
 
 A lease is some offsets that one consumer got together, under an id that its receipts carry. It has a slot, by which an
-offset finds it; the slot is of this process alone, the id is in the ledger. When a part of a lease is renewed, that
-part gets a slot and a deadline of its own, under the same id.
+offset finds it; the slot is of this process alone, the id is in the ledger. When a part of a lease is renewed, or is
+acknowledged in a transaction, that part gets a slot and a deadline of its own, under the same id.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from penstock.engine.coordination.deadlines import Deadlines
 from penstock.engine.queues.window import Run
+
+ABORTED: Final = -1
+"""In place of a producer: its transaction has aborted, and what follows is for the next tick to say."""
 
 
 class Lease:
     """Attributes:
     count: offsets it still has.
     runs: what it had when it was given; some of that may be settled.
+    producer: in whose transaction all of it is acknowledged, if in any, or `ABORTED`; see `pending.py`.
     """
 
-    __slots__ = ("began", "consumer", "count", "deadline", "is_bound", "lease_id", "runs", "slot")
+    __slots__ = ("began", "consumer", "count", "deadline", "is_bound", "lease_id", "producer", "runs", "slot")
 
     def __init__(
         self,
@@ -37,6 +42,12 @@ class Lease:
         self.is_bound = is_bound
         self.runs = tuple(runs)
         self.count = sum(run.size for run in self.runs)
+        self.producer: int | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a transaction decides over it: its time does not end it, nor does its consumer."""
+        return self.producer is not None and self.producer != ABORTED
 
 
 class Leases:
@@ -55,6 +66,8 @@ class Leases:
         self._free: list[int] = []
         self.count = 0
         """Offsets that are leased."""
+        self.pending = 0
+        """Those of them that are acknowledged in a transaction which has not ended."""
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(list(self._by_slot.values()))
@@ -86,7 +99,8 @@ class Leases:
         return self._by_id.get(lease_id, [])
 
     def of_consumer(self, consumer: str) -> list[Lease]:
-        return list(self._by_consumer.get(consumer, {}).values())
+        """Those that are still its own to give back."""
+        return [lease for lease in self._by_consumer.get(consumer, {}).values() if not lease.is_pending]
 
     def held_by(self, consumer: str) -> int:
         """Offsets that one consumer has."""
@@ -99,6 +113,7 @@ class Leases:
             return
         lease.count -= count
         self.count -= count
+        self.pending -= count if lease.is_pending else 0
         self._held[lease.consumer] -= count
         if lease.count <= 0:
             self._remove(lease)
@@ -108,8 +123,26 @@ class Leases:
         self.less(lease.slot, lease.count - count)
 
     def renew(self, lease: Lease, deadline: int) -> None:
+        """Its consumer has it until then; what was said of an aborted transaction is over."""
+        if lease.producer == ABORTED:
+            lease.producer = None
+        self.shift(lease, deadline)
+
+    def shift(self, lease: Lease, deadline: int) -> None:
+        """It ends then, if nothing else has it."""
         lease.deadline = deadline
-        self._deadlines.set((self._group, lease.slot), deadline)
+        self._set_timer(lease)
+
+    def hold(self, lease: Lease, producer: int | None) -> None:
+        """All of it is acknowledged in a producer's transaction, or is so no more."""
+        self.pending -= lease.count if lease.is_pending else 0
+        lease.producer = producer
+        self.pending += lease.count if lease.is_pending else 0
+        self._set_timer(lease)
+
+    def _set_timer(self, lease: Lease) -> None:
+        at = None if lease.is_pending else 0 if lease.producer == ABORTED else lease.deadline
+        self._deadlines.set((self._group, lease.slot), at)
 
     def clear(self) -> None:
         for lease in self:

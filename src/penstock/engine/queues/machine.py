@@ -15,6 +15,7 @@ from penstock.engine.coordination.schemas import Entry
 from penstock.engine.queues import entries
 from penstock.engine.queues.entries import Cause, How, Value, entry
 from penstock.engine.queues.group import Due, Group
+from penstock.engine.queues.leases import ABORTED
 from penstock.engine.queues.needed import needed_by
 from penstock.engine.queues.settings import OnFull, QueueRules
 from penstock.engine.queues.sorting import early
@@ -22,18 +23,21 @@ from penstock.engine.queues.sorting.later import Waiting
 from penstock.engine.queues.sorting.marks import NORMAL, Marks, Said
 from penstock.engine.queues.sorting.picker import LaneFigures
 from penstock.engine.queues.sorting.sorting import Sorting
-from penstock.engine.queues.tally import PURGED, TRIMMED, Back, Tally
+from penstock.engine.queues.tally import ACKED, PURGED, TRIMMED, Back, Tally
 from penstock.engine.queues.verdicts import (
     LONGEST_LEASE_MS,
+    Ack,
     By,
     Change,
     Verdict,
     VerdictKind,
+    after_abort,
     bury,
     check_apart,
     give_back,
     judge,
     leased_parts,
+    settled_in,
 )
 from penstock.engine.queues.window import DELAYED, DYING, LEASED, MOST_COUNTED, READY, SETTLED, SHAKEN, Counted, Run
 from penstock.errors import Code, PenstockError
@@ -88,16 +92,23 @@ class Figures(NamedTuple):
     dying: int
     settled_beyond: int
     """Above `start`."""
+    in_transactions: int = 0
+    """Of those that are leased."""
 
 
 class Whereabouts(NamedTuple):
-    """Of one offset: its state, and its lease if it is in one."""
+    """Of one offset: its state, and its lease if it is in one.
+
+    Attributes:
+    is_pending: it is acknowledged in a transaction that has not ended.
+    """
 
     state: int
     deliveries: int
     attempts: int
     consumer: str | None = None
     deadline: int | None = None
+    is_pending: bool = False
 
 
 class DyingMessages(NamedTuple):
@@ -361,6 +372,13 @@ class LedgerMachine:
             done += self._apply(group, values, _BACK.get(verdict.kind))
         return Outcome(tuple(done), (Reply(to, None),))
 
+    def settle_in(self, now: int, to: Token, name: str, producer_id: int, acks: Sequence[Ack]) -> Outcome:
+        """Have it be acknowledged if a producer's transaction commits: all of it, or nothing; see `pending.py`.
+
+        The entry is to be appended as a batch of that transaction.
+        """
+        return self._about(to, name, lambda group: settled_in(group, producer_id, acks))
+
     def overflow(self, now: int, name: str, excess: int, end: int) -> Outcome:
         """Settle or bury the oldest messages nobody has, as there are too many. Raises PenstockError UNKNOWN_QUEUE."""
         group = self._known(name)
@@ -513,6 +531,9 @@ class LedgerMachine:
             if group is None or lease is None:
                 continue
             rules = self._rules(group.name)
+            if lease.producer == ABORTED:
+                done += self._apply(group, after_abort(now, group, rules, lease, self._chance), Back.RELEASE)
+                continue
             runs = list(group.left_of(lease.slot, lease.runs))
             values = give_back(now, group, rules, runs, self._chance, None, is_free=False, is_shaken=lease.count > 1)
             done += self._apply(group, values, Back.OVERDUE)
@@ -587,6 +608,7 @@ class LedgerMachine:
             counts[DELAYED] + waiting,
             counts[DYING],
             counts[SETTLED],
+            group.leases.pending,
         )
 
     def lanes(self, name: str) -> Sequence[LaneFigures]:
@@ -604,7 +626,7 @@ class LedgerMachine:
         lease = group.leases.in_slot(group.window.slot_of(offset)) if state == LEASED else None
         if lease is None:
             return Whereabouts(state, deliveries, attempts)
-        return Whereabouts(state, deliveries, attempts, lease.consumer, lease.deadline)
+        return Whereabouts(state, deliveries, attempts, lease.consumer, lease.deadline, lease.is_pending)
 
     def due_times(self, name: str, first: int, last: int) -> dict[int, int]:
         """When those of a range are ready again that wait for it; nothing where very many wait.
@@ -643,7 +665,12 @@ class LedgerMachine:
             group.replay(value)
 
     def marker(self, producer_id: int, *, committed: bool) -> None:
-        """Nobody writes to a ledger in a transaction."""
+        """What was acknowledged in a transaction is so, or is as it was; see `pending.py`."""
+        for group in self._groups.values():
+            if count := group.decide(producer_id, committed=committed):
+                self.stirred.add(group.name)
+                if self.has_begun:
+                    self._tally.settled(ACKED, count)
 
     def dump(self) -> Iterable[tuple[Entry, int | None]]:
         return [(each, None) for piece in self.saved() for each in piece]

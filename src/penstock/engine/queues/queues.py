@@ -13,7 +13,7 @@ from penstock.engine.coordination.attached_shards import AttachedShards
 from penstock.engine.coordination.coordinators import Coordinators
 from penstock.engine.coordination.outcome import Outcome, Reply, Token
 from penstock.engine.coordination.registry import Attachment
-from penstock.engine.coordination.shard import Shard
+from penstock.engine.coordination.shard import InTransaction, Shard
 from penstock.engine.groups.group_config import GroupConfig
 from penstock.engine.partition import Partition
 from penstock.engine.queues.capacity import Capacity
@@ -27,7 +27,7 @@ from penstock.engine.queues.sorting.indexer import Indexer
 from penstock.engine.queues.sorting.later import Waiting
 from penstock.engine.queues.sorting.picker import LaneFigures
 from penstock.engine.queues.tally import Tally
-from penstock.engine.queues.verdicts import By, Change
+from penstock.engine.queues.verdicts import Ack, By, Change
 from penstock.engine.queues.window import Run
 from penstock.engine.topics import Topic, Topics
 from penstock.errors import Code, PenstockError
@@ -213,6 +213,29 @@ class Queues:
         shard = await self._shard(partition)
         await shard.ask(lambda machine, now, to: machine.settle(now, to, group, by, changes))
 
+    async def settle_in(
+        self,
+        partition: Partition,
+        group: str,
+        producer: InTransaction,
+        acks: Sequence[Ack],
+        check: Callable[[], None],
+    ) -> None:
+        """Acknowledge in a transaction of which the ledger is a part: all of it, or, with STALE_RECEIPT, nothing.
+
+        Returns when that is safe.
+
+        Args:
+            check: raises PenstockError if the transaction has ended meanwhile; made when nothing can come in between.
+        """
+        shard = await self._opened(partition, group)
+
+        def step(machine: LedgerMachine, now: int, to: Token) -> Outcome:
+            check()
+            return machine.settle_in(now, to, group, producer.producer_id, acks)
+
+        await shard.ask(step, producer)
+
     def settle_soon(self, partition: Partition, group: str, by: By, changes: Sequence[Change]) -> None:
         """The same for verdicts nobody waits for; nothing where they are stale, or settled meanwhile."""
 
@@ -291,6 +314,10 @@ class Queues:
         shard = await self._opened(partition, group)
         known = (await shard.machine()).get(group)
         return [] if known is None else await read_history(shard.partition, known.number, offset, turns)
+
+    async def ledger_of(self, partition: Partition) -> Partition:
+        """What is attached to it, and has the ledger."""
+        return (await self._shard(partition)).partition
 
     async def groups(self, partition: Partition) -> list[str]:
         """All that read a partition as a queue."""

@@ -32,6 +32,7 @@ PURGED: Final = "purged"
 TRIMMED: Final = "trimmed"
 """Retention or a deletion took the record before the message was settled."""
 _WORDS: Final = {how: how.name.lower() for how in How}
+ACKED: Final = _WORDS[How.ACKED]
 
 
 class Tally:

@@ -72,7 +72,15 @@ class Holder(NamedTuple):
 By = Receipt | Holder
 
 
-def check_apart(changes: Sequence[Change]) -> None:
+class Ack(NamedTuple):
+    """Offsets of a range, both ends in it, that are acknowledged by their receipts."""
+
+    first: int
+    last: int
+    lease_id: int
+
+
+def check_apart(changes: Sequence[Change | Ack]) -> None:
     """Raises PenstockError INVALID_REQUEST for ranges that are none, or share an offset."""
     behind = -1
     for change in sorted(changes, key=itemgetter(0, 1)):
@@ -103,11 +111,44 @@ def leased_parts(group: Group, by: By, change: Change) -> list[Run]:
         lease = group.leases.in_slot(slot)
         if lease is None or not is_by(lease, by):
             raise _stale(group, run.first)
+        if lease.is_pending and change.verdict.kind is not VerdictKind.RENEW:
+            raise _pending(group, run.first)
         runs.append(run)
         count += run.size
     if count < last - first + 1:
         raise _stale(group, next(at for at in range(first, last + 1) if window.state_of(at) != LEASED))
     return runs
+
+
+def settled_in(group: Group, producer_id: int, acks: Sequence[Ack]) -> list[Value]:
+    """Have all of it be acknowledged if a producer's transaction commits, or raise STALE_RECEIPT.
+
+    What is so by the same transaction already is well: whoever had no answer asks again.
+    """
+    check_apart(acks)
+    window, runs = group.window, []
+    for first, last, lease_id in acks:
+        count = 0
+        for run, slot in window.leased_in(first, last):
+            lease = group.leases.in_slot(slot)
+            if lease is None or not is_by(lease, Receipt(lease_id)):
+                raise _stale(group, run.first)
+            if lease.is_pending and lease.producer != producer_id:
+                raise _pending(group, run.first)
+            if not lease.is_pending:
+                runs.append(run)
+            count += run.size
+        if count < last - first + 1:
+            raise _stale(group, next(at for at in range(first, last + 1) if window.state_of(at) != LEASED))
+    return [entries.SettledIn(producer_id, False, tuple(runs))] if runs else []
+
+
+def after_abort(now: int, group: Group, rules: QueueRules, lease: Lease, chance: Chance) -> list[Value]:
+    """What comes of a lease that a transaction has left which aborted: nothing has failed by that."""
+    runs = list(group.left_of(lease.slot, lease.runs))
+    if lease.deadline > now:
+        return [entries.Renewed(lease.lease_id, lease.deadline, tuple(runs))]
+    return give_back(now, group, rules, runs, chance, None, is_free=True)
 
 
 def judge(
@@ -210,4 +251,12 @@ def _stale(group: Group, offset: int) -> PenstockError:
         Code.STALE_RECEIPT,
         f"offset {offset} of group {group.name!r} is not leased under this receipt any more",
         help="its time was up, or it was settled; it is delivered again if it was not",
+    )
+
+
+def _pending(group: Group, offset: int) -> PenstockError:
+    return PenstockError(
+        Code.STALE_RECEIPT,
+        f"offset {offset} of group {group.name!r} is acknowledged in a transaction that has not ended",
+        help="if that aborts, the message is under this receipt again, or is delivered again",
     )

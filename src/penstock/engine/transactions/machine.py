@@ -14,6 +14,8 @@ Where this departs from Kafka:
   markers take longer, says so too; kafka-clients 4.3 may let a commit overtake its records.
 - An init that finds a transaction under way waits for its abort in the same way.
 - An end that is asked for again is answered as the first was, also while markers are being written.
+- Logs that are attached to partitions (ADR 33) come into a transaction that is under way, and begin none: the group's
+  offsets came before them. So what comes late, when it has ended, opens no other one that nobody would end.
 - Aborting a transaction that has no partitions (KIP-890) is one record: there are no markers to write.
 - Init in the name of an epoch that is over is refused before the transaction under way is aborted, not after; one
   that only repeats the last init leaves the transaction alone.
@@ -48,6 +50,7 @@ from penstock.engine.transactions.transaction import (
     Transaction,
 )
 from penstock.errors import Code, PenstockError
+from penstock.storage.attached_names import split_name
 
 _MOST_PER_TICK = 256  # ids dealt with at once: they become one batch
 _MOST_IN_LINE = 64  # waiting for one id: a client has five requests under way, a zombie and its successor ten
@@ -338,6 +341,8 @@ class TransactionMachine:
             return (), self._in_line(transaction)
         answer = dict.fromkeys(request.partitions)
         missing = answer.keys() - transaction.partitions
+        if transaction.state is not State.ONGOING and any(split_name(name) for name, _ in missing):
+            return (), {place: refusals.not_in_transaction(transaction, place) for place in answer}
         if not missing:
             return (), answer
         if len(transaction.partitions) + len(missing) > self._limits.partitions:

@@ -52,8 +52,8 @@ _FENCED = (Code.INVALID_PRODUCER_EPOCH, Code.COORDINATOR_FENCED)
 
 class Transactions:
     """Args:
-    before_offsets_marker: told the partition of the offsets' topic that a marker is about to go into.
-    on_offsets_marker: told (partition, producer id, committed) when it did.
+    before_marker: told the partition of a coordinator that a marker is about to go into.
+    on_marker: told (partition, producer id, committed) when it did.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Transactions:
         topics: Topics,
         make_topic: TopicMaker,
         producer_ids: ProducerIds,
-        before_offsets_marker: Callable[[int], None],
-        on_offsets_marker: Callable[[int, int, bool], None],
+        before_marker: Callable[[Partition], None],
+        on_marker: Callable[[Partition, int, bool], None],
         limits: TransactionLimits | None = None,
         *,
         stats: Stats,
@@ -74,8 +74,8 @@ class Transactions:
         self._topics = topics
         self._make_topic = make_topic
         self._producer_ids = producer_ids
-        self._before_offsets_marker = before_offsets_marker
-        self._on_offsets_marker = on_offsets_marker
+        self._before_marker = before_marker
+        self._on_marker = on_marker
         self._limits = limits or TransactionLimits()
         self.other_brokers: OtherBrokers = NoOtherBrokers()
         """Replaced in a cluster, before the start."""
@@ -146,7 +146,7 @@ class Transactions:
         guards: dict[TopicPartition, object] = {}
         for place in request.partitions:
             try:
-                partition = self._topics.partition(*place)
+                partition = self._topics.place(*place)
                 partition.leading()  # who does not lead sees no markers
                 guards[place] = partition.guard(request.producer_id)
             except PenstockError:
@@ -171,7 +171,7 @@ class Transactions:
 
         Where the coordinator is elsewhere, a marker that was written here since it was asked takes the guard away.
         """
-        if guard is None or self._topics.partition(*place).guards.get(request.producer_id) is not guard:
+        if guard is None or self._topics.place(*place).guards.get(request.producer_id) is not guard:
             raise PenstockError(  # send it again: the coordinator is asked again, and knows
                 Code.NOT_AVAILABLE,
                 f"a transaction of {request.transactional_id!r} ended in {place[0]}-{place[1]} meanwhile",
@@ -221,7 +221,7 @@ class Transactions:
         elsewhere: dict[int, list[TopicPartition]] = {}
         for place in places:
             try:
-                partition = self._topics.partition(*place)
+                partition = self._topics.place(*place)
                 if partition.led is None and (partition.offline is None or partition.is_elsewhere):
                     elsewhere.setdefault(partition.state.leader, []).append(place)
                     continue
@@ -247,7 +247,7 @@ class Transactions:
         self, broker_id: int, due: MarkersDue, places: list[TopicPartition]
     ) -> Mapping[TopicPartition, PenstockError | None]:
         try:
-            partitions = [self._topics.partition(*place) for place in places]
+            partitions = [self._topics.place(*place) for place in places]
             return await _while_it_leads(
                 self.other_brokers.write_markers(broker_id, due, places), broker_id, partitions
             )
@@ -287,16 +287,17 @@ class Transactions:
         if bumped and known is not None and known.epoch == producer_epoch:
             return log.end_offset - 1  # it comes once more: in its epoch the next transaction may have begun (KIP-1228)
         marker = Marker.COMMIT if committed else Marker.ABORT
-        if partition.topic == OFFSETS_TOPIC:
-            self._before_offsets_marker(partition.index)
+        is_coordinators = partition.topic == OFFSETS_TOPIC or partition.attached_to is not None
+        if is_coordinators:
+            self._before_marker(partition)
         try:
             appended = partition.append_marker(producer_id, producer_epoch, marker, coordinator_epoch)
         except PenstockError as error:
             if error.code not in _FENCED or producer_id in log.active_transactions.open:
                 raise
             return log.end_offset - 1  # what ended it is below, but perhaps not safe yet
-        if partition.topic == OFFSETS_TOPIC:
-            self._on_offsets_marker(partition.index, producer_id, committed)
+        if is_coordinators:
+            self._on_marker(partition, producer_id, committed)
         return appended.last_offset
 
     async def write_marker(
@@ -315,7 +316,7 @@ class Transactions:
         Args:
             bumped: the epoch is above that of everything in the transaction; a marker in it is written once.
         """
-        partition = self._topics.partition(topic, index)
+        partition = self._topics.place(topic, index)
         last_offset = self._mark(partition, producer_id, producer_epoch, coordinator_epoch, committed, bumped)
         await until_safe([(partition, last_offset)])
 

@@ -4,7 +4,7 @@ Kafka has one number for a storage that is full, one that failed and a log that 
 what passes a limit and a queue that is full, one for what took too long and what nobody knows the outcome of, one for
 a group and a queue that nobody knows, and one for a request and the name of a queue that are not valid. A broker goes
 by which of them it is, so the word is told beside the number: in a tagged field of the partition (Fetch,
-AddPartitionsToTxn, WriteTxnMarkers), or in CopySegment and Forward, which have no tags.
+AddPartitionsToTxn, WriteTxnMarkers, TxnOffsetCommit), or in CopySegment and Forward, which have no tags.
 
 While brokers of two releases work together, the earlier ones pass over the word and read the number as they always did.
 From them comes a number alone: it is read as the code that is true of all it may stand for. So is one beside a word

@@ -178,7 +178,11 @@ def _compile_field(field: Any) -> Field:
     return Field(field.name, name, array, nullable, default, entity, field.metadata.get("tag"))
 
 
-_WITH_WORD = ("AddPartitionsToTxnPartitionResult", "WritableTxnMarkerPartitionResult")
+_WITH_WORD = (
+    "AddPartitionsToTxnPartitionResult",
+    "TxnOffsetCommitResponsePartition",
+    "WritableTxnMarkerPartitionResult",
+)
 _WORD = Field("word", "string", array=False, nullable=False, default="", entity=None, tag=broker_words.TAG)
 """What brokers tell each other beside an error (`broker_words`), which kio's schemas do not know."""
 

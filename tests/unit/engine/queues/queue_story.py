@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from tests.message_log import MessageLog
@@ -19,7 +19,7 @@ from penstock.engine.queues.receiving import Receiving
 from penstock.engine.queues.settings import QUEUE_RULES, QueueRules, parse_rules
 from penstock.engine.queues.sorting.marks import LANE_NAMES
 from penstock.engine.queues.tally import Tally
-from penstock.engine.queues.verdicts import Change, Holder, Receipt, Verdict, VerdictKind
+from penstock.engine.queues.verdicts import Ack, Change, Holder, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import DELAYED, DYING, LEASED, READY, SETTLED, SHAKEN, Counted, Run
 from penstock.errors import PenstockError
 from penstock.observe.stats import Stats
@@ -36,6 +36,13 @@ VERDICTS = {
 }
 STATES = {READY: "ready", SHAKEN: "ready", LEASED: "leased", DELAYED: "delayed", DYING: "dying", SETTLED: "settled"}
 TO = "asked"
+
+
+class Ended(NamedTuple):
+    """A marker in the log."""
+
+    producer_id: int
+    committed: bool
 
 
 class Queues:
@@ -71,7 +78,7 @@ class Story:
         self.messages = MessageLog("jobs")
         self.rules: dict[str, QueueRules] = {}
         self.ids = 0
-        self.log: list[Entry] = []
+        self.log: list[Entry | Ended] = []
         self.told: list[str] = []
         self.receipts: dict[tuple[str, str], dict[int, int]] = {}
         """Of each consumer and queue: the lease it had a message in last."""
@@ -82,12 +89,15 @@ class Story:
         self.machine = self.make_machine()
         self.keep(self.machine.led(0, 0, 0))
 
-    def make_machine(self, kept: Sequence[Entry] = ()) -> LedgerMachine:
+    def make_machine(self, kept: Sequence[Entry | Ended] = ()) -> LedgerMachine:
         machine = LedgerMachine(
             self.rules.__getitem__, lambda: (), self.new_id, lambda: CHANCE, made=lambda: self.rules.keys()
         )
-        for entry in kept:
-            machine.replay(entry, -1, None, self.now)
+        for each in kept:
+            if isinstance(each, Ended):
+                machine.marker(each.producer_id, committed=each.committed)
+            else:
+                machine.replay(each, -1, None, self.now)
         return machine
 
     def new_id(self) -> int:
@@ -198,6 +208,12 @@ class Story:
         before = words.number(self.messages.end_offset)
         self.keep(self.machine.purge(self.now, TO, self.queue_of(words), before))
 
+    def do_anew(self, words: Words) -> None:
+        self.keep(self.machine.restart(self.now, TO, self.queue_of(words), words.number(0)))
+
+    def do_delete(self, words: Words) -> None:
+        self.keep(self.machine.delete(self.now, TO, self.queue_of(words)))
+
     def do_trim(self, words: Words) -> None:
         self.messages.log_start = words.number(0)
         self.keep(self.machine.trim(words.number(0)))
@@ -224,8 +240,9 @@ class Story:
             self.told.append(f"all is settled below {group.window.start}")
 
     def state_of(self, name: str, offset: int) -> str:
-        state, deliveries, attempts, consumer, deadline = self.machine.whereabouts(name, offset)
+        state, deliveries, attempts, consumer, deadline, is_pending = self.machine.whereabouts(name, offset)
         held = f" by {consumer} until {at(deadline)}" if consumer is not None else ""
+        held += ", in a transaction" if is_pending else ""
         counts = f", delivered {deliveries} failed {attempts}" if deliveries and state != SETTLED else ""
         return f"{STATES[state]}{held}{counts}"
 
@@ -285,6 +302,11 @@ class Story:
         else:
             by = Receipt(self.receipts[consumer, name].get(runs[0].first, 0))
         before = len(self.told)
+        if "producer" in words.options:
+            acks = [Ack(*run, self.receipts[consumer, name].get(run.first, 0)) for run in runs]
+            self.keep(self.machine.settle_in(self.now, TO, name, int(words.options["producer"]), acks))
+            self.told += ["done already"] * (len(self.told) == before)
+            return
         changes = [Change(run.first, run.last, verdict) for run in runs]
         self.keep(self.machine.settle(self.now, TO, name, by, changes))
         if len(self.told) == before:
@@ -304,6 +326,20 @@ class Story:
             self.told = []
             self.they_lease(consumer, Words([], words.options), "lease")
             self.they_settle(consumer, Words([str(self.given)], words.options), "release")
+
+    # --- transactions
+
+    def do_commit(self, words: Words) -> None:
+        self.end(words.number(0), committed=True)
+
+    def do_abort(self, words: Words) -> None:
+        self.end(words.number(0), committed=False)
+
+    def end(self, producer_id: int, *, committed: bool) -> None:
+        """The marker comes into the ledger's log."""
+        self.log.append(Ended(producer_id, committed))
+        self.machine.marker(producer_id, committed=committed)
+        self.tick()
 
     # --- dead letters
 

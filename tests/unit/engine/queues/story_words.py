@@ -57,6 +57,8 @@ def format_value(value: entries.Value) -> str:  # noqa: C901 - one case for each
             return f"leased {format_runs(value.runs)}{bound}, lease {value.lease_id}, until {at(value.deadline)}"
         case entries.Settled():
             return f"settled {format_runs(value.runs)} {value.how.name.lower()}"
+        case entries.SettledIn():
+            return f"settled {format_runs(value.runs)} if {value.producer_id} commits"
         case entries.Returned():
             said = ["failed"] * value.attempts + ["shaken"] * value.is_shaken + ["unread"] * value.is_unread
             due = [f"due {at(value.due)}"] if value.due else []

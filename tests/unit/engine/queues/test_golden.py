@@ -13,6 +13,7 @@ from tests.golden.make_queues import (
     ACK,
     GROUPS,
     MESSAGES,
+    TRANSACTION,
     StoppedClock,
     hold_letters,
     letters,
@@ -24,7 +25,9 @@ from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.engine import Engine
 from penstock.engine.queues.machine import Want
 from penstock.engine.queues.verdicts import Change, Receipt
-from penstock.engine.queues.window import LEASED, READY
+from penstock.engine.queues.window import LEASED, READY, SETTLED
+from penstock.engine.transactions.requests import EndRequest
+from penstock.engine.transactions.transaction import BUMPED_AT_END
 from penstock.errors import Code, PenstockError, StartupError
 from penstock.ports.metadata import MetadataStore
 from penstock.storage.data_directory import DataDirectory
@@ -45,6 +48,9 @@ def expected_of(golden: Path) -> dict[str, Any]:
     for place in told["whereabouts"]["jobs:shared"]:
         place[0] = READY if place[0] == LEASED else place[0]
     return told
+
+
+IN_TRANSACTIONS = [each for each in GOLDEN if "pending" in expected_of(each)]
 
 
 @asynccontextmanager
@@ -91,8 +97,33 @@ async def test_opens_whole(golden: Path, ending: str, tmp_path: Path) -> None:
         assert await letters(engine) == sorted([*expected["letters"], *buried], key=str)
 
 
+@pytest.mark.parametrize("golden", IN_TRANSACTIONS, ids=lambda path: path.name)
+@pytest.mark.parametrize("committed", [True, False])
+async def test_a_transaction_that_was_open_ends(golden: Path, committed: bool, tmp_path: Path) -> None:
+    """What was acknowledged in it is so, or is in its lease again."""
+    path = tmp_path / "data"
+    shutil.copytree(golden / "data", path)
+    expected = expected_of(golden)
+    pending: dict[str, int] = expected["pending"]
+    async with opened(path) as engine:
+        hold_letters(engine)
+        await engine.start()
+        places = {topic: engine.topics.partition(topic, 0) for topic in pending}
+        for topic, offset in pending.items():
+            assert (await engine.queues.whereabouts(places[topic], topic, offset)).is_pending
+        producer_id, epoch = expected["producer"]
+        await engine.transactions.end(EndRequest(TRANSACTION, producer_id, epoch, committed, BUMPED_AT_END))
+        for topic, offset in pending.items():
+            async with asyncio.timeout(30):
+                while (await engine.queues.whereabouts(places[topic], topic, offset)).is_pending:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            place = await engine.queues.whereabouts(places[topic], topic, offset)
+            assert place.state == (SETTLED if committed else LEASED)
+
+
 def test_there_is_a_golden_directory() -> None:
     assert GOLDEN
+    assert IN_TRANSACTIONS
 
 
 class Golden:

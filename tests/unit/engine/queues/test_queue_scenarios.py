@@ -9,9 +9,12 @@ line the entries alone make the same state again, and so does the state as it wo
     anna: lease [N] [for=1m] [bound] [lane=high]                     what the machine gives her
     anna: receive [N] [bytes=1KiB] [lane=high]                       the same, and its messages are read
     anna: ack|nack|release|reject|extend OFFSETS [delay=5s] [reason=WORD] [for=1m] [by-name]
+    anna: ack OFFSETS producer=7   if the transaction of producer 7 commits
+    commit N                       the marker of a producer's transaction comes        abort N
     anna: play N                   leases and releases one message so often; the last time is told
     anna: leave                    gives back what she has           anna: vanish     is lost with it
     gap N                          offsets without a message, as markers of transactions are
+    anew START                     the queue begins anew             delete
     purge [BEFORE]                 trim BEFORE                       retention has removed what is older
     redrive OFFSETS to=QUEUE       show                              dead OFFSET
     bury [N]                       the next dead letters are noted   buried           they are written

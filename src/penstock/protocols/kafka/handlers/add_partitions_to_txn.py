@@ -3,7 +3,8 @@
 Clients send one transaction (0-3). From 4 on brokers send many to one another, each to be added or only to be looked
 up; a partition that is not in its transaction is TRANSACTION_ABORTABLE to 5 and INVALID_TXN_STATE to 4. If one
 partition does not exist none is added, and the others are OPERATION_NOT_ATTEMPTED. Clients may not name the internal
-topics: what they hold of a transaction is added by AddOffsetsToTxn.
+topics: what they hold of a transaction is added by AddOffsetsToTxn. Brokers also name logs attached to partitions,
+which they have looked up.
 """
 
 from collections.abc import Mapping
@@ -98,6 +99,8 @@ def _refused(asked: AddPartitions, caller: Caller) -> dict[TopicPartition, int]:
     for topic, index in asked.partitions:
         if topic in INTERNAL_TOPICS and not caller.is_broker:
             codes[topic, index] = _TOPIC_AUTHORIZATION_FAILED
+            continue
+        if caller.is_broker and caller.acting.transactions.is_attached(topic):
             continue
         try:
             caller.acting.topics.partition(topic, index, Operation.WRITE)

@@ -441,6 +441,7 @@ def _place_fields(place: Whereabouts, due: int | None) -> Answer:
         "attempts": place.attempts,
         "until_ms": place.deadline if due is None else due,
         "consumer": _consumer_name(place.consumer),
+        **({"in_transaction": True} if place.is_pending else {}),
     }
 
 

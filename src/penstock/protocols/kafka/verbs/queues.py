@@ -237,6 +237,7 @@ async def _figures(asked: Asked, name: QueueName, partition: Partition) -> Answe
         "next": figures.next,
         "ready": figures.ready,
         "leased": figures.leased,
+        **({"in_transactions": figures.in_transactions} if figures.in_transactions else {}),
         "delayed": figures.delayed,
         "dying": figures.dying,
         "oldest_ms": holding.oldest_ms,
