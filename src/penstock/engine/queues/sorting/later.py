@@ -4,7 +4,7 @@ The bucket that time is in is sorted when it is reached; all others only grow, a
 """
 
 from array import array
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 from typing import Final, NamedTuple
 
 _SHIFT: Final = 10
@@ -69,14 +69,13 @@ class Later:
 
     def browse(self, after: Waiting, most: int) -> list[Waiting]:
         """What is due next behind a moment and offset, at most so many."""
-        found = sorted(Waiting(*each) for each in self._near if each > after)[:most]
-        for number in sorted(self._order):
-            if len(found) >= most:
-                break
-            if number >= after.due_ms >> _SHIFT:
-                values = self._buckets[number]
-                there = (Waiting(*each) for each in zip(values[::2], values[1::2], strict=True))
-                found += sorted(each for each in there if each > after)[: most - len(found)]
+        found = nsmallest(most, (Waiting(*each) for each in self._near if each > after))
+        numbers = [number for number in self._order if number >= after.due_ms >> _SHIFT]
+        heapify(numbers)
+        while numbers and len(found) < most:
+            values = self._buckets[heappop(numbers)]
+            there = (Waiting(*each) for each in zip(values[::2], values[1::2], strict=True))
+            found += nsmallest(most - len(found), (each for each in there if each > after))
         return found
 
     def _open_bucket(self) -> None:
