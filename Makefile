@@ -28,8 +28,8 @@ $(BASE): requirements/base.txt pyproject.toml | $(BIN)/uv
 	@touch $@
 
 # Installs the clone itself, which compiles what has changed of the modules that are compiled.
-$(COMPILED): $(BASE) hatch_build.py src/penstock/compiled.py $(wildcard src/penstock/records/*.py) \
-		src/penstock/engine/queues/window.py $(wildcard src/penstock/engine/queues/sorting/*.py)
+$(COMPILED): $(BASE) hatch_build.py src/penstock/compiled.py \
+  $(wildcard src/penstock/records/*.py src/penstock/engine/queues/*.py src/penstock/engine/queues/sorting/*.py)
 	@VIRTUAL_ENV=$(VENV) scripts/timed "Penstock itself, compiled" $(BIN)/uv pip install -q --no-deps -e .
 	@touch $@
 

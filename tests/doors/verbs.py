@@ -51,6 +51,9 @@ CASES: dict[str, dict[str, Any]] = {
     "queue.purge": PARTITION,
     "queue.browse": {**PARTITION, "states": ["ready"]},
     "queue.where": {**PARTITION, "id": "4711"},
+    "queue.delayed": {**PARTITION, "most": 10},
+    "queue.cancel": {**PARTITION, "offsets": [0]},
+    "queue.deliver": {**PARTITION, "all": True},
     "queue.redrive": {**PARTITION, "origin": "jobs", "most": 10},
 }
 """By verb. Users alice and role made are there; the key is not, nor is what seals called x, nor the queue at first."""

@@ -97,6 +97,18 @@ def _both(operation: str) -> Sequence[Need]:
     return Need(operation, "group", "readers"), Need(operation, "topic", "books")
 
 
+QUEUE_VERBS: Final[Mapping[str, Sequence[Need]]] = {
+    "queue.list": (),
+    **dict.fromkeys(("queue.describe", "queue.where"), _both("DESCRIBE")),
+    **dict.fromkeys(("queue.create", "queue.alter"), _both("ALTER_CONFIGS")),
+    **dict.fromkeys(("queue.lease", "queue.settle", "queue.extend", "queue.browse", "queue.redrive"), _both("READ")),
+    "queue.purge": (Need("DELETE", "group", "readers"), Need("READ", "topic", "books")),
+    "queue.cancel": (Need("DELETE", "group", "readers"), Need("READ", "topic", "books")),
+    "queue.delayed": _both("READ"),
+    "queue.deliver": (*_both("READ"), *_both("ALTER_CONFIGS")),
+    **dict.fromkeys(("queue.delete", "queue.forget"), _both("DELETE")),
+}
+"""The same of those about queues, here the queue of topic books and group readers."""
 COMMANDS: Final[Mapping[str, Sequence[Need]]] = {
     "topic describe books": [SEES_BOOKS, Need("DESCRIBE_CONFIGS", "topic", "books")],
     "topic alter books --set retention.ms=-1": [SEES_BOOKS, Need("ALTER_CONFIGS", "topic", "books")],
@@ -106,6 +118,9 @@ COMMANDS: Final[Mapping[str, Sequence[Need]]] = {
     "queue describe books:readers": _both("DESCRIBE"),
     "queue alter books:readers --ttl 1d": _both("ALTER_CONFIGS"),
     "queue receive books:readers": _both("READ"),
+    "queue delayed books:readers": _both("READ"),
+    "queue delayed books:readers --cancel 0:1 --yes": QUEUE_VERBS["queue.cancel"],
+    "queue delayed books:readers --now 0:1 --yes": QUEUE_VERBS["queue.deliver"],
     "txn describe tx": [Need("DESCRIBE", "tx", "tx")],
     "acl list": [SEES_THE_CLUSTER],
     "acl add --user eve --allow read --topic eves": [CHANGES_RULES],
@@ -128,14 +143,3 @@ VERBS: Final[Mapping[str, Need]] = {
     **dict.fromkeys(("security.forget", "security.reseal"), CHANGES_RULES),
 }
 """What Penstock's own request takes, by the name of its verb."""
-
-
-QUEUE_VERBS: Final[Mapping[str, Sequence[Need]]] = {
-    "queue.list": (),
-    **dict.fromkeys(("queue.describe", "queue.where"), _both("DESCRIBE")),
-    **dict.fromkeys(("queue.create", "queue.alter"), _both("ALTER_CONFIGS")),
-    **dict.fromkeys(("queue.lease", "queue.settle", "queue.extend", "queue.browse", "queue.redrive"), _both("READ")),
-    "queue.purge": (Need("DELETE", "group", "readers"), Need("READ", "topic", "books")),
-    **dict.fromkeys(("queue.delete", "queue.forget"), _both("DELETE")),
-}
-"""The same of those about queues, here the queue of topic books and group readers."""

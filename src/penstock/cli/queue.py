@@ -7,7 +7,7 @@ import click
 from penstock.cli.late_group import LateGroup
 
 _SETTINGS, _VIEW, _RECEIPTS = "penstock.cli.queue_settings", "penstock.cli.queue_view", "penstock.cli.queue_receipts"
-_RECEIVE, _REMOVAL = "penstock.cli.queue_receive", "penstock.cli.queue_removal"
+_RECEIVE, _REMOVAL, _DELAYED = "penstock.cli.queue_receive", "penstock.cli.queue_removal", "penstock.cli.queue_delayed"
 COMMANDS: Final = {
     "create": (_SETTINGS, "make a queue, and its topic if there is none"),
     "list": (_VIEW, "list queues"),
@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "extend": (_RECEIPTS, "keep messages for longer"),
     "release": (_RECEIPTS, "give messages back untouched"),
     "browse": (_RECEIVE, "look at messages without leasing them"),
+    "delayed": (_DELAYED, "look at what is not due yet, cancel it, or deliver it now"),
     "where": (_VIEW, "find one message, and what is the matter with it"),
     "purge": (_REMOVAL, "empty a queue"),
     "redrive": ("penstock.cli.queue_redrive", "bring dead letters back"),

@@ -67,6 +67,17 @@ def _piped_until(message: QueueMessage) -> bytes:
     return b"-" if until_ms is None else (format_time(until_ms) or str(until_ms)).encode()
 
 
+def _piped_due(message: QueueMessage) -> bytes:
+    due_ms = int(message.told["due_ms"])
+    return (format_time(due_ms) or str(due_ms)).encode()
+
+
+def _shown_due(message: QueueMessage) -> str:
+    from penstock.cli.transactions import format_age
+
+    return f"due {format_local(message.told['due_ms'])} (in {format_age(message.told['in_ms'])})"
+
+
 def _shown_until(message: QueueMessage) -> str:
     until_ms = message.told.get("until_ms")
     return "" if until_ms is None else f"until {format_local(until_ms)}"
@@ -88,6 +99,8 @@ _COUNTS_SHOWN: Final = {
     "until": _shown_until,
 }
 _COUNT_TOKENS: Final = {"%d": _piped("deliveries"), "%a": _piped("attempts"), "%u": _piped_until}
+LANES: Final = ("critical", "high", "normal", "low", "background")
+"""What priorities are told apart by, from the highest to the lowest."""
 LEASED: Final = Vocabulary(
     {"receipt": _piped("receipt"), **RECORDS.piped, **_COUNTS_PIPED},
     {"receipt": _said("receipt"), **RECORDS.people, **_COUNTS_SHOWN},
@@ -102,5 +115,16 @@ BROWSED: Final = Vocabulary(
     _describe("state", "deliveries", "attempts", "until_ms"),
 )
 """Of messages that are only looked at; `until` is when the lease ends, or when it is due."""
-EXTRA_FIELDS: Final = frozenset({"receipt", "state", "deliveries", "attempts", "until_ms"})
+DELAYED: Final = Vocabulary(
+    {"due": _piped_due, **RECORDS.piped, "id": _piped("id")},
+    {
+        "due": _shown_due,
+        **RECORDS.people,
+        "id": lambda message: f"id {message.told['id']}" if message.told["id"] else "",
+    },
+    {"%u": _piped_due, **RECORDS.tokens, "%i": _piped("id")},
+    _describe("due_ms", "in_ms"),
+)
+"""Of messages that are not due yet; `due` is when they are."""
+EXTRA_FIELDS: Final = frozenset({"receipt", "state", "deliveries", "attempts", "until_ms", "due_ms", "in_ms"})
 """What is printed of messages and is no part of them."""

@@ -13,7 +13,7 @@ from penstock.cli.connection import Server, server_options
 from penstock.cli.failure import CommandError
 from penstock.cli.output import count_of, note
 from penstock.cli.queue_leaders import Leaders, is_passing, leaders_of, partitions_option, queue_argument
-from penstock.cli.queue_messages import BROWSED, LEASED, QueueMessage
+from penstock.cli.queue_messages import BROWSED, LANES, LEASED, QueueMessage
 from penstock.cli.queue_settlement import failures, settle
 from penstock.cli.queue_times import VISIBILITY
 from penstock.cli.queue_view import COUNTS
@@ -35,13 +35,17 @@ _PAUSE_S: Final = 0.1
     is printed.
 
     On a terminal each message is a line; into a pipe go the receipt and the value with a tab between, with --ack the
-    value alone, unless --show or -o asks for more. Ends with 0 also if there was none.""",
+    value alone, unless --show or -o asks for more. Ends with 0 also if there was none.
+
+    Priorities come in the order that the queue is made for; --lane takes the messages of one alone: critical has
+    priorities 8 and 9, high 6 and 7, normal 4 and 5 and what says nothing, low 2 and 3, background 0 and 1.""",
     epilog=f"""\b
 Examples:
   penstock queue receive jobs
   penstock queue receive jobs --max 10 --wait 30s --ack -o json
   penstock queue receive jobs --visibility 10m --format '%r %s\\n'
   penstock queue receive jobs --max 100000 --ack > jobs.txt
+  penstock queue receive jobs --lane critical --wait 30s
 
 \b
 {TOKENS_HELP}\
@@ -63,6 +67,7 @@ Also %r receipt, %d deliveries, %a failed attempts, %u when the lease ends.""",
     "--visibility", "visibility_ms", metavar="TIME", type=VISIBILITY, help="How long they are yours; else the queue's."
 )
 @click.option("--ack", is_flag=True, help="Acknowledge each after it was printed.")
+@click.option("--lane", type=click.Choice(LANES), help="Only messages of this priority; they are waited for.")
 @partitions_option
 @form_options(LEASED)
 @server_options
@@ -72,6 +77,7 @@ def receive(
     wait_ms: int,
     visibility_ms: int | None,
     ack: bool,
+    lane: str | None,
     partitions: tuple[int, ...],
     server: Server,
     **options: Any,
@@ -84,7 +90,7 @@ def receive(
         words=LEASED,
     )
     with leaders_of(server, queue) as leaders:
-        leasing = _Leasing(leaders, leaders.choose(partitions), bool(partitions), most, visibility_ms)
+        leasing = _Leasing(leaders, leaders.choose(partitions), bool(partitions), most, visibility_ms, lane)
         found, late = 0, []
         for messages in leasing.batches(time.monotonic() + wait_ms / 1000):
             found += len(messages)
@@ -106,7 +112,13 @@ class _Leasing:
     """
 
     def __init__(
-        self, leaders: Leaders, partitions: Sequence[int], is_choice: bool, most: int, visibility_ms: int | None
+        self,
+        leaders: Leaders,
+        partitions: Sequence[int],
+        is_choice: bool,
+        most: int,
+        visibility_ms: int | None,
+        lane: str | None = None,
     ) -> None:
         from secrets import SystemRandom, token_hex
 
@@ -115,7 +127,8 @@ class _Leasing:
         self._is_choice = is_choice
         self._left = most
         self._shuffle = SystemRandom().shuffle
-        self._fields = {"visibility_ms": visibility_ms, "max_bytes": _BYTES, "consumer": f"penstock-cli-{token_hex(8)}"}
+        name = f"penstock-cli-{token_hex(8)}"
+        self._fields = {"visibility_ms": visibility_ms, "lane": lane, "max_bytes": _BYTES, "consumer": name}
 
     def batches(self, deadline: float) -> Iterator[list[QueueMessage]]:
         """As they come, until there are enough, or there is none and the time is over."""

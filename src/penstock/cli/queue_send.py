@@ -57,12 +57,15 @@ class Due(click.ParamType[int]):
     checked; the first failure ends the command, and says how many messages were delivered.
 
     A message may bring a time to live, an id, a priority and the like as headers (penstock-ttl-ms, penstock-id, ...);
-    with --json each line may have its own. A message of a higher priority comes sooner, one with a delay not before its
-    time, and tenants share a queue evenly.""",
+    with --json each line may have its own. Queues made with 'penstock queue create' go by them: what is urgent comes
+    first, tenants have their turns, and what is not due yet is given to nobody ('penstock queue delayed' shows it).
+    Groups that share clients made themselves get messages as they come.""",
     epilog="""\b
 Examples:
   penstock queue send jobs 'resize cat.png'
   penstock queue send jobs --id order-4711 --ttl 1h 'pay 4711'
+  penstock queue send jobs --priority high --tenant gold 'render 12'
+  penstock queue send jobs --delay 10m 'remind ann'
   cat jobs.txt | penstock queue send jobs
   penstock queue receive jobs --max 100 -o json | penstock queue send copy --json
 
@@ -76,10 +79,12 @@ Priorities are 0 to 9, the highest, or critical, high, normal, low, background."
 @click.option("-f", "--file", "files", metavar="FILE", multiple=True, help="Read a file; - is standard input.")
 @click.option("--id", "message_id", metavar="ID", help="The message's id, by which 'penstock queue where' finds it.")
 @click.option("--ttl", "ttl_ms", metavar="TIME", type=TIME_TO_LIVE, help="How long it may wait, such as 1h.")
-@click.option("--priority", metavar="0-9|WORD", help="How urgent it is.")
+@click.option("--priority", metavar="0-9|WORD", help="How urgent it is; 4, or normal, unless said.")
 @click.option("--delay", "delay_ms", metavar="TIME", type=Duration(), help="Not before so long, such as 10m.")
-@click.option("--deliver-at", "due_ms", metavar="TIME", type=Due(), help="Not before this moment.")
-@click.option("--tenant", metavar="NAME", help="Whose it is, where several share a queue.")
+@click.option(
+    "--deliver-at", "due_ms", metavar="TIME", type=Due(), help="Not before this moment, such as 2026-05-01T12:30."
+)
+@click.option("--tenant", metavar="NAME", help="Whose it is, where several share a queue and have turns.")
 @input_options
 @click.option("-n", "--count", type=click.IntRange(0), metavar="N", help="Stop after N messages.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N messages a second.")

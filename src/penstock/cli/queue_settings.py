@@ -15,7 +15,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_PARTITIONS: Final = 10_000
 _MAX_REPLICAS: Final = 100
-_FLAGS: Final = (
+_Form = str | tuple[str, ...] | None
+"""What a flag takes: a word for people, one of several, or nothing, as it is said or not."""
+_FLAGS: Final[tuple[tuple[str, _Form, str], ...]] = (
     ("visibility", "TIME", "How long a consumer has a message to itself, such as 30s."),
     ("max-attempts", "N", "After so many failed attempts a message becomes a dead letter."),
     ("backoff", "WAITS", "How long a failed message waits: none, fixed:10s, linear:1s..1m, exponential:1s..5m~0.2."),
@@ -25,6 +27,12 @@ _FLAGS: Final = (
     ("on-expiry", ("drop", "dead-letter"), "What becomes of a message whose time is over."),
     ("max-size", "SIZE", "What may wait in a partition: messages (10000), bytes (1GiB), both (10000,1GiB), or none."),
     ("on-full", ("reject", "drop-oldest", "dead-letter"), "What happens when that much waits."),
+    ("kind", ("standard", "fifo"), "With fifo, messages of a key come one at a time, in their order."),
+    ("on-exhausted", ("skip", "block"), "Fifo: a key whose message failed too often goes on without it, or waits."),
+    ("single-active", None, "Whether one consumer at a time gets all messages of a partition."),
+    ("lanes", ("weighted", "strict"), "How priorities share the queue: by weights, or the highest always first."),
+    ("tenant-weights", "NAME=N,...", "How much tenants get beside each other, such as gold=4,trial=0.5; or none."),
+    ("delay", "TIME", "How long each message waits that does not say itself when it is due; or none."),
 )
 _VALUES_HELP: Final = """\
 Times have a unit: 250ms, 30s, 5m, 12h, 14d. A queue keeps what it has not
@@ -41,7 +49,11 @@ def settings_options(command: F) -> F:
     @functools.wraps(command)
     def with_settings(*args: Any, pairs: tuple[str, ...], **words: Any) -> Any:
         given = {name: words.pop(_field(name)) for name, _, _ in _FLAGS}
-        settings = {name: value for name, value in given.items() if value is not None}
+        settings = {
+            name: str(value).lower() if isinstance(value, bool) else value
+            for name, value in given.items()
+            if value is not None
+        }
         for name, value in read_properties(pairs).items():
             if name in settings:
                 raise CommandError(f"{name} is said twice: by its flag and by --set", code=USAGE)
@@ -52,9 +64,18 @@ def settings_options(command: F) -> F:
         "--set", "pairs", metavar="KEY=VALUE", multiple=True, help="Any setting; may be repeated."
     )(with_settings)
     for name, form, told in reversed(_FLAGS):
-        kind: Mapping[str, Any] = {"metavar": form} if isinstance(form, str) else {"type": click.Choice(form)}
-        made = click.option(f"--{name}", _field(name), help=told, **kind)(made)
+        made = click.option(*_words(name, form), _field(name), help=told, **_kind(form))(made)
     return made  # type: ignore[no-any-return]  # the wrapper takes what click hands it
+
+
+def _words(name: str, form: _Form) -> tuple[str, ...]:
+    return (f"--{name}/--no-{name}",) if form is None else (f"--{name}",)
+
+
+def _kind(form: _Form) -> Mapping[str, Any]:
+    if form is None:
+        return {"default": None}
+    return {"metavar": form} if isinstance(form, str) else {"type": click.Choice(form)}
 
 
 def _field(name: str) -> str:
@@ -67,13 +88,20 @@ def _field(name: str) -> str:
     help="""Make a queue. If there is no topic of its name, it is made, too. The queue of a topic that is there begins
     with the oldest message. NAME:GROUP makes one more queue of topic NAME: each of them gets every message. For what
     you do not say the server's defaults apply, which 'penstock queue describe' shows: visibility 30s, max-attempts 3,
-    backoff exponential:1s..5m~0.2, dead letters in topic dlq.QUEUE, no ttl and no max-size.""",
+    backoff exponential:1s..5m~0.2, dead letters in topic dlq.QUEUE, no ttl and no max-size.
+
+    Which message comes next: the oldest, unless messages bring a priority or a tenant ('penstock queue send') or the
+    queue is told more. --kind fifo keeps the messages of a key in order, --single-active those of a partition. --lanes
+    strict has the highest priority always go first. --delay has every message wait.""",
     epilog=f"""\b
 Examples:
   penstock queue create jobs
   penstock queue create jobs --partitions 6 --visibility 5m --max-attempts 5
   penstock queue create mails --ttl 1d --on-expiry dead-letter --backoff fixed:1m
   penstock queue create orders:billing --dead-letter billing-failed --if-not-exists
+  penstock queue create payments --kind fifo --on-exhausted block
+  penstock queue create reminders --delay 10m --lanes strict
+  penstock queue create renders --tenant-weights gold=4,trial=0.5
 
 \b
 {_VALUES_HELP}""",
@@ -137,6 +165,7 @@ Examples:
   penstock queue alter jobs --visibility 10m
   penstock queue alter jobs --max-size 100000 --on-full reject
   penstock queue alter jobs --unset ttl --unset backoff
+  penstock queue alter jobs --lanes strict --no-single-active
 
 \b
 {_VALUES_HELP}""",

@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 COUNTS: Final = ("ready", "leased", "delayed", "dying")
 """What a message that is not settled may be; `dying` ones become dead letters."""
-_SUMS: Final = (*COUNTS, "in_transactions", "held_bytes")
+_SUMS: Final = (*COUNTS, "in_transactions", "held_bytes", "not_due", "unseen")
+_LANE_SUMS: Final = ("ready", "leased", "arrived", "delivered")
+_PLAIN_LANE: Final = "normal"
+"""Of what says nothing."""
 
 
 @click.command(
@@ -73,8 +76,11 @@ def _list_settings(settings: Mapping[str, str]) -> str | None:
     cls=WatchCommand,
     short_help="Show queues in full.",
     help="""Show queues in full: for each partition how many messages are ready, leased, delayed (waiting for another
-    attempt) and dying (about to become dead letters), how long ago the oldest was sent, and how much retention leaves
-    on the disk for the queue's sake alone; how many dead letters there are; and the settings in force.""",
+    attempt, or not due yet) and dying (about to become dead letters), how long ago the oldest was sent, and how much
+    retention leaves on the disk for the queue's sake alone; how many dead letters there are; and the settings in force.
+
+    Where messages have priorities, each lane is told apart: what is ready and leased of it, and how many messages
+    arrived and were delivered since the partition has its leader. -o json has that for each partition, too.""",
     epilog="""\b
 Examples:
   penstock queue describe jobs
@@ -114,11 +120,24 @@ def describe_queue(server: Server, queue: str) -> Fields:
     return {
         **{name: head[name] for name in ("queue", "topic", "group", "made_by", "dead_letter_topic")},
         **totals,
+        "lanes": _sum_lanes(rows),
+        "tenants": max((row.get("tenants", 0) for row in rows), default=0),
         "oldest_ms": max(oldest, default=None),
         "silent": [row["partition"] for row in rows if "leader" not in row],
         "partitions": rows,
         "settings": head["settings"],
     }
+
+
+def _sum_lanes(rows: Iterable[Mapping[str, Any]]) -> list[Fields]:
+    """Over the partitions that tell of lanes; nothing where nobody does."""
+    sums: dict[str, Fields] = {}
+    for row in rows:
+        for lane in row.get("lanes", ()):
+            each = sums.setdefault(lane["lane"], {"lane": lane["lane"], **dict.fromkeys(_LANE_SUMS, 0)})
+            for name in _LANE_SUMS:
+                each[name] += lane[name]
+    return list(sums.values())
 
 
 def _count_dead(server: Server, admin: "AdminClient", queue: Fields) -> Fields:
@@ -167,8 +186,12 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
         "topic": queue["topic"],
         "group": queue["group"],
         "made by": queue["made_by"],
+        "kind": _format_kind(queue["settings"]),
         **{name: f"{queue[name]:,}" for name in COUNTS},
         **_format_pending(queue["in_transactions"]),
+        **({"not due yet": f"{queue['not_due']:,} of those delayed"} if queue["not_due"] else {}),
+        **({"tenants waiting": queue["tenants"]} if queue["tenants"] > 1 else {}),
+        **({"not looked at": f"{queue['unseen']:,} of those ready"} if queue["unseen"] else {}),
         "dead": _format_dead(queue["dead"], queue["dead_letter_topic"]),
         "oldest": format_age(queue["oldest_ms"]),
         "held back": format_bytes(queue["held_bytes"]),
@@ -187,6 +210,10 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
     ]
     print_table(rows, ["partition", "leader", *COUNTS, "oldest", "held back"])
     click.echo()
+    if any(each[name] for each in queue["lanes"] for name in _LANE_SUMS if each["lane"] != _PLAIN_LANE):
+        lanes = [[each["lane"], *(each[name] for name in _LANE_SUMS)] for each in queue["lanes"]]
+        print_table(lanes, ["lane", *_LANE_SUMS])
+        click.echo()
     print_table(
         [(each["name"], each["value"], "queue" if each["own"] else "default") for each in queue["settings"]],
         ["setting", "value", "source"],
@@ -200,6 +227,15 @@ def _print_queue(queue: Mapping[str, Any]) -> None:
 def _format_pending(count: int) -> dict[str, str]:
     """Of what is leased; nothing for most queues."""
     return {"in a transaction": f"{count:,} of what is leased, until it commits or aborts"} if count else {}
+
+
+def _format_kind(settings: Iterable[Mapping[str, Any]]) -> str | None:
+    """`fifo, one active consumer, lanes strict`; brokers of an earlier release say nothing of it."""
+    said = {each["name"]: each["value"] for each in settings}
+    parts = [said["kind"]] if "kind" in said else []
+    parts += ["one active consumer"] if said.get("single-active") == "true" else []
+    parts += [f"lanes {said['lanes']}"] if "lanes" in said else []
+    return ", ".join(parts) or None
 
 
 def _format_dead(count: int | None, topic: str | None) -> str | None:

@@ -291,6 +291,8 @@ class Engine:
     async def alter_queues(self, topic: Topic, alter: Callable[[QueueSettings], QueueSettings]) -> None:
         check_own(topic.name, "cannot have queues")
         await self.catalogue.alter_queues(topic, alter)
+        for partition in topic.partitions:
+            self.queues.look_ahead(partition)
 
     async def _dead_letter_topic(self, name: str, source: Topic) -> Topic:
         """The topic of dead letters of another one, made if it is not there."""

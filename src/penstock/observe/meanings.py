@@ -161,9 +161,24 @@ LABELLED_COUNTERS: tuple[Counted, ...] = (
         "queue_settled_messages",
         "Messages of queues that nobody will get any more, by how that came: acked; buried (a dead letter is written, "
         "or was redriven); dropped without a dead letter because they were rejected, exhausted (tried too often), "
-        "expired or overflowed; cancelled before they were due; purged; trimmed (retention or a deletion took the "
-        "record first); or gone (there was no record to be had, such as of an aborted transaction).",
+        "expired or overflowed; purged; cancelled (before they were due); trimmed (retention or a deletion took the "
+        "record first); or gone (there was "
+        "no record to be had, such as of an aborted transaction).",
         ("how",),
+    ),
+    Counted(
+        "queue_lane_arrived",
+        "queue_lane_arrived_messages",
+        "Messages that came into queues, by the lane of their priority, in queues that were made as such. Taken while "
+        "Prometheus scrapes.",
+        ("lane",),
+    ),
+    Counted(
+        "queue_lane_delivered",
+        "queue_lane_delivered_messages",
+        "Messages leased to consumers, each time anew, by the lane of their priority, in queues whose messages are not "
+        "all alike. Taken while Prometheus scrapes.",
+        ("lane",),
     ),
     Counted(
         "queue_returned",
@@ -312,8 +327,8 @@ QUEUE_GAUGES: tuple[Meaning, ...] = (
         "queue_messages",
         "queue_messages",
         "Messages that are not settled, in partitions this broker leads, by their state: ready, leased, delayed "
-        "(waiting for another attempt) or dying (becoming dead letters). The first hundred queues by name that were "
-        "made as queues; all others, and share groups, are added up with empty names.",
+        "(waiting for another attempt, or not due yet) or dying (becoming dead letters). The first hundred queues by "
+        "name that were made as queues; all others, and share groups, are added up with empty names.",
         labels=("topic", "group", "state"),
     ),
     Meaning(
@@ -321,6 +336,35 @@ QUEUE_GAUGES: tuple[Meaning, ...] = (
         "queue_oldest_seconds",
         "How long ago the oldest message was sent that is not settled, in partitions this broker leads; 0 where all "
         "are. Of the queues that have names in queue_messages.",
+        labels=("topic", "group"),
+    ),
+    Meaning(
+        "queue_lanes",
+        "queue_lane_messages",
+        "Messages that are ready or leased, in partitions this broker leads, by the lane of their priority. Of queues "
+        "whose messages are not all alike; of any other queue all are in lane normal. What waits because every message "
+        "of a queue does is among those ready.",
+        labels=("topic", "group", "lane", "state"),
+    ),
+    Meaning(
+        "queue_not_due",
+        "queue_not_due_messages",
+        "Messages that are not due yet, by their own word or as all of their queue wait, in partitions this broker "
+        "leads. They are among those delayed in queue_messages.",
+        labels=("topic", "group"),
+    ),
+    Meaning(
+        "queue_tenants",
+        "queue_tenants_waiting",
+        "Tenants that have messages waiting, about, in the partition this broker leads that has most of them; those "
+        "that name none are one.",
+        labels=("topic", "group"),
+    ),
+    Meaning(
+        "queue_index_lag",
+        "queue_index_lag",
+        "Records of queues that are committed and were not looked at yet, in partitions this broker leads. No consumer "
+        "gets them before; it is near 0 while brokers keep up.",
         labels=("topic", "group"),
     ),
 )

@@ -15,9 +15,11 @@ QUEUE_SETTLED = (
     "cancelled",
     "purged",
     "trimmed",
+    "cancelled",
 )
 QUEUE_RETURNED = ("nack", "release", "overdue", "lost", "unread")
 QUEUE_DEATHS = ("rejected", "attempts", "deliveries", "expired", "overflow")
+QUEUE_LANES = ("critical", "high", "normal", "low", "background")
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -88,6 +90,8 @@ class Stats:
         "protocol_errors",
         "queue_burial_failures",
         "queue_dead_letters",
+        "queue_lane_arrived",
+        "queue_lane_delivered",
         "queue_leased",
         "queue_redriven",
         "queue_returned",
@@ -116,6 +120,8 @@ class Stats:
         self.queue_returned = {(cause,): 0 for cause in QUEUE_RETURNED}
         self.queue_dead_letters = {(reason,): 0 for reason in QUEUE_DEATHS}
         self.queue_redriven = 0
+        self.queue_lane_arrived = {(lane,): 0 for lane in QUEUE_LANES}
+        self.queue_lane_delivered = {(lane,): 0 for lane in QUEUE_LANES}
         self.queue_burial_failures = 0
         self.queue_unread_headers = 0
         self.bytes_in = 0

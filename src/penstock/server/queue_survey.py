@@ -5,6 +5,9 @@ ones, so that what they tell adds up. Others are added up here, under empty name
 and groups of share consumers have whatever names clients invent.
 
 How old the oldest message is takes a read, and only where it is not the one it was at the last survey.
+
+What came in and was delivered by lane is counted where it happens, since the broker leads the partition; what is new of
+that since the last survey goes into the broker's counters.
 """
 
 import asyncio
@@ -14,9 +17,11 @@ from typing import Final, NamedTuple
 
 from penstock.engine.engine import Engine
 from penstock.engine.partition import Partition
+from penstock.engine.queues.headers import LANES
 from penstock.engine.queues.holdings import find_holding
 from penstock.engine.queues.machine import Figures
 from penstock.engine.queues.names import QueueName
+from penstock.engine.queues.sorting.standing import Standing
 from penstock.errors import PenstockError
 from penstock.observe.metrics import Gauge
 
@@ -40,12 +45,30 @@ class _Oldest(NamedTuple):
     sent_ms: int | None
 
 
+class _Counted(NamedTuple):
+    """What was counted by lane when it was last looked at, and by whom: another one begins at 0."""
+
+    by: object
+    counts: tuple[int, ...]
+
+
 class _Sums:
     """Over the partitions of one queue."""
 
     def __init__(self) -> None:
         self.ready = self.leased = self.delayed = self.dying = 0
         self.oldest_ms = 0
+        self.lanes: dict[tuple[str, str], int] = {}
+        """By lane and state; nothing where all messages are alike."""
+        self.not_due = self.tenants = self.unseen = 0
+
+    def add_standing(self, standing: Standing) -> None:
+        for lane, each in zip(LANES, standing.lanes, strict=False):
+            self.lanes[lane, "ready"] = self.lanes.get((lane, "ready"), 0) + each.ready
+            self.lanes[lane, "leased"] = self.lanes.get((lane, "leased"), 0) + each.leased
+        self.not_due += standing.not_due
+        self.tenants = max(self.tenants, standing.tenants)
+        self.unseen += standing.unseen
 
     def add(self, figures: Figures) -> None:
         self.ready += figures.ready
@@ -63,6 +86,7 @@ class QueueSurvey:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._oldest: dict[tuple[Partition, str], _Oldest] = {}
+        self._counted: dict[tuple[Partition, str, str], _Counted] = {}
         self._reads_left = MOST_READ
         self._read_to: Partition | None = None
         """Where reads ended the last time there were too many; the next survey begins behind it."""
@@ -71,6 +95,7 @@ class QueueSurvey:
         sums = {OTHERS: _Sums()}
         named = self._named()
         known: dict[tuple[Partition, str], _Oldest] = {}
+        counted: dict[tuple[Partition, str, str], _Counted] = {}
         self._reads_left = MOST_READ
         since_turn = 0
         for partition in self._partitions():
@@ -83,10 +108,11 @@ class QueueSurvey:
                     known[partition, figures.group] = oldest
                     each.oldest_ms = max(each.oldest_ms, self._age_ms(oldest))
                 since_turn += 1
+            since_turn += await self._look_closer(partition, sums, named, counted)
             if since_turn >= _AT_ONCE:
                 since_turn = 0
                 await asyncio.sleep(0)
-        self._oldest = known
+        self._oldest, self._counted = known, counted
         return _gauges(sums)
 
     def _named(self) -> set[QueueName]:
@@ -102,6 +128,49 @@ class QueueSurvey:
 
     def _figures(self, partition: Partition) -> list[Figures]:
         return self._engine.queues.glance(partition) if partition.led is not None else []
+
+    async def _look_closer(
+        self,
+        partition: Partition,
+        sums: dict[QueueName, _Sums],
+        named: set[QueueName],
+        counted: dict[tuple[Partition, str, str], _Counted],
+    ) -> int:
+        """What only queues have that were made as such; how many there are."""
+        if partition.led is None:
+            return 0
+        queues = self._engine.queues
+        queues.look_ahead(partition)
+        groups = queues.glanced(partition)
+        for group in groups:
+            standing = await queues.glance_closer(partition, group)
+            queue = QueueName(partition.topic, group.name)
+            sums.setdefault(queue if queue in named else OTHERS, _Sums()).add_standing(standing)
+            delivered = tuple(lane.delivered for lane in standing.lanes)
+            for what, by, counts in (
+                ("arrived", standing.counted_by, standing.arrived),
+                ("delivered", group.picker, delivered),
+            ):
+                self._count(counted, (partition, group.name, what), _Counted(by, tuple(counts)))
+        return len(groups)
+
+    def _count(
+        self,
+        counted: dict[tuple[Partition, str, str], _Counted],
+        key: tuple[Partition, str, str],
+        now: _Counted,
+    ) -> None:
+        """Add what is new since the last survey."""
+        before = self._counted.get(key)
+        known = before.counts if before is not None and before.by is now.by else ()
+        tally = self._engine.queues.tally
+        for at, (lane, count) in enumerate(zip(LANES, now.counts, strict=False)):
+            more = count - (known[at] if known else 0)
+            if key[2] == "arrived":
+                tally.lane_arrived(lane, more)
+            else:
+                tally.lane_delivered(lane, more)
+        counted[key] = now
 
     async def _find_oldest(self, partition: Partition, figures: Figures) -> _Oldest | None:
         known = self._oldest.get((partition, figures.group))
@@ -128,10 +197,24 @@ class QueueSurvey:
 def _gauges(sums: Mapping[QueueName, _Sums]) -> dict[str, Gauge]:
     messages: dict[tuple[str, ...], float] = {}
     oldest: dict[tuple[str, ...], float] = {}
+    lanes: dict[tuple[str, ...], float] = {}
+    not_due: dict[tuple[str, ...], float] = {}
+    tenants: dict[tuple[str, ...], float] = {}
+    unseen: dict[tuple[str, ...], float] = {}
     for queue, each in sums.items():
         names = tuple(name.encode(errors="replace").decode() for name in queue)
         for state, count in each.by_state().items():
             messages[*names, state] = count
         if queue != OTHERS:
             oldest[names] = each.oldest_ms / 1000
-    return {"queue_messages": messages, "queue_oldest_s": oldest}
+        for (lane, state), count in each.lanes.items():
+            lanes[*names, lane, state] = count
+        not_due[names], tenants[names], unseen[names] = each.not_due, each.tenants, each.unseen
+    return {
+        "queue_messages": messages,
+        "queue_oldest_s": oldest,
+        "queue_lanes": lanes,
+        "queue_not_due": not_due,
+        "queue_tenants": tenants,
+        "queue_index_lag": unseen,
+    }

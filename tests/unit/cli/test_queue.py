@@ -224,10 +224,11 @@ class TestLooking:
         queue("send", "one", "two")
         shown = queue("describe").splitlines()
         assert shown[0] == topic
-        assert [line.split(None, 1) for line in shown[1:6]] == [
+        assert [line.split(None, 1) for line in shown[1:7]] == [
             ["topic", topic],
             ["group", topic],
             ["made", "by    queue"],
+            ["kind", "standard, lanes weighted"],
             ["ready", "2"],
             ["leased", "0"],
         ]

@@ -16,7 +16,7 @@ from penstock.cli.connection import Refused, Server
 from penstock.cli.failure import UNREACHABLE, CommandError
 from penstock.cli.main import main
 from penstock.cli.queue_leaders import Leaders, unknown_queues
-from penstock.cli.queue_messages import BROWSED, LEASED, QueueMessage
+from penstock.cli.queue_messages import BROWSED, LANES, LEASED, QueueMessage
 from penstock.cli.queue_times import RETURN_DELAY, TIME_TO_LIVE, VISIBILITY
 from penstock.cli.queue_view import read_place
 from penstock.cli.record_text import render_json, render_lines, render_people, render_template
@@ -89,6 +89,18 @@ class TestWords:
             ("redrive jobs", "say which dead letters"),
             ("redrive jobs 0:1 --all", "say which dead letters"),
             ("redrive jobs 0", "'0' is no PARTITION:OFFSET"),
+            ("create jobs --single-active --set single-active=true", "single-active is said twice"),
+            ("create jobs --lanes first", "'first' is not one of 'weighted', 'strict'"),
+            ("receive jobs --lane urgent", "'urgent' is not one of 'critical', 'high', 'normal', 'low', 'background'"),
+            ("delayed jobs 0:1", "say what is to become of them: --cancel or --now"),
+            ("delayed jobs --all", "say what is to become of them: --cancel or --now"),
+            ("delayed jobs --cancel --now 0:1", "--cancel and --now exclude one another"),
+            ("delayed jobs --cancel", "say which messages: PARTITION:OFFSET"),
+            ("delayed jobs --now 0:1 --all", "say which messages: PARTITION:OFFSET"),
+            ("delayed jobs --now 0:1 -p 0", "--partition is for looking, or with --all"),
+            ("delayed jobs --cancel --all -n 3", "--count is for looking"),
+            ("delayed jobs --cancel 0:1", "Nobody can be asked here: say --yes"),
+            ("delayed jobs --show state", "'state' is no field; there are due, topic"),
             ("sned jobs", "no command queue 'sned'; did you mean send?"),
         ],
     )
@@ -104,7 +116,7 @@ class TestWords:
 
     def test_every_command_has_a_help(self, call: Call) -> None:
         _, told, _ = call("--help")
-        for name in ("create", "describe", "send", "receive", "redrive", "where"):
+        for name in ("create", "describe", "send", "receive", "delayed", "redrive", "where"):
             assert f"  {name} " in told
             code, out, _ = call(name, "--help")
             assert (code, "Examples:" in out) == (0, True)
@@ -124,6 +136,12 @@ class TestWords:
             assert f"{name} {rules[name]}," in told
         assert (rules["dead-letter"], rules["ttl"], rules["max-size"]) == ("default", "none", "none")
         assert "dead letters in topic dlq.QUEUE, no ttl and no max-size" in told
+
+    def test_a_flag_for_every_setting_of_order(self, call: Call) -> None:
+        told = " ".join(call("alter", "--help")[1].split())
+        for words in ("--kind [standard|fifo]", "--single-active / --no-single-active", "--lanes [weighted|strict]"):
+            assert words in told
+        assert set(LANES) == set(headers.LANES)
 
     @pytest.mark.parametrize("word", ["", "1", ":1", "1:", "a:1", "1:-1", "1:2:3", "1:" + "9" * 30])
     def test_what_is_an_id(self, word: str) -> None:

@@ -13,11 +13,14 @@ from penstock.engine.queues.names import QueueName
 from penstock.engine.queues.queues import KIND
 from penstock.engine.queues.receiving import Delivery
 from penstock.engine.queues.settings import OWN_TARGET, QUEUE_RULES, QueueRules, parse_rules
+from penstock.engine.queues.sorting.early import own_due_time
+from penstock.engine.queues.sorting.later import Waiting
+from penstock.engine.queues.sorting.standing import Standing
 from penstock.engine.queues.targets import check_no_circle
 from penstock.engine.queues.transactional_acks import AckRequest
 from penstock.engine.queues.verdicts import By, Change
 from penstock.engine.queues.window import Run
-from penstock.engine.reading import Slice
+from penstock.engine.reading import Message, Slice
 from penstock.engine.topics import Topic
 
 if TYPE_CHECKING:
@@ -102,6 +105,16 @@ class ActingQueues:
     async def purge(self, partition: Partition, group: str, before: int | None = None) -> int:
         self._check_destroy(partition, group)
         return await self._engine.queues.purge(partition, group, before)
+
+    async def cancel(self, partition: Partition, group: str, wanted: Sequence[Waiting]) -> int:
+        self._check_destroy(partition, group)
+        return await self._engine.queues.cancel(partition, group, wanted)
+
+    async def deliver_now(self, partition: Partition, group: str, wanted: Sequence[Waiting]) -> int:
+        """It changes what the queue does, for all who receive from it."""
+        self._check(Operation.READ, partition.topic, group)
+        self._check(Operation.ALTER_CONFIGS, partition.topic, group)
+        return await self._engine.queues.deliver_now(partition, group, wanted)
 
     async def delete(self, partition: Partition, group: str) -> None:
         self._check_destroy(partition, group)
@@ -194,6 +207,30 @@ class ActingQueues:
     async def due_times(self, partition: Partition, group: str, first: int, last: int) -> Mapping[int, int]:
         self._check(Operation.DESCRIBE, partition.topic, group)
         return await self._engine.queues.due_times(partition, group, first, last)
+
+    async def standing(self, partition: Partition, group: str) -> Standing:
+        self._check(Operation.DESCRIBE, partition.topic, group)
+        return await self._engine.queues.standing(partition, group)
+
+    async def waiting(self, partition: Partition, group: str, after: Waiting, most: int) -> list[Waiting]:
+        self._check(Operation.READ, partition.topic, group)
+        return await self._engine.queues.waiting(partition, group, after, most)
+
+    async def due_time(self, partition: Partition, group: str, message: Message) -> int | None:
+        """Until when a message waits that nobody has had yet; None if it does not."""
+        self._check(Operation.DESCRIBE, partition.topic, group)
+        due_ms = own_due_time(message, self.now_ms)
+        if due_ms is None:
+            delay_ms = self._engine.queues.rules(partition.topic, group).delay_ms
+            due_ms = min(message.timestamp, self.now_ms) + delay_ms
+        if due_ms <= self.now_ms or not await self._engine.queues.is_waiting(partition, group, message.offset):
+            return None
+        return due_ms
+
+    @property
+    def now_ms(self) -> int:
+        """By which what is due is told from what is not."""
+        return self._engine.clock.now_ms()
 
     async def history(self, partition: Partition, group: str, offset: int) -> list[Event]:
         self._check(Operation.DESCRIBE, partition.topic, group)

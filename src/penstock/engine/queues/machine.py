@@ -21,7 +21,6 @@ from penstock.engine.queues.settings import OnFull, QueueRules
 from penstock.engine.queues.sorting import early
 from penstock.engine.queues.sorting.later import Waiting
 from penstock.engine.queues.sorting.marks import NORMAL, Marks, Said
-from penstock.engine.queues.sorting.picker import LaneFigures
 from penstock.engine.queues.sorting.sorting import Sorting
 from penstock.engine.queues.tally import ACKED, PURGED, TRIMMED, Back, Tally
 from penstock.engine.queues.verdicts import (
@@ -338,9 +337,9 @@ class LedgerMachine:
         self.sorting.take(last, said, published_ms, now)
         self.stirred.update(self._groups)
 
-    def look_from(self, offset: int) -> Marks:
+    def look_from(self, offset: int, new_from: int = 0) -> Marks:
         """Have the records be looked at, from an offset on, in place of what was known of them."""
-        marks = Marks(offset)
+        marks = Marks(offset, new_from)
         self.sorting.begin(marks, [(group, self._rules(group.name)) for group in self.groups])
         return marks
 
@@ -433,6 +432,7 @@ class LedgerMachine:
         group = self._groups.get(name)
         if group is None:
             return refused(to, _unknown(name))
+        self.sorting.settle_in(group, self._rules(name))
         runs = early.still_waiting(now, self.sorting, group, wanted)
         done = self._apply(group, make(runs))
         if group.picker is not None:
@@ -596,6 +596,7 @@ class LedgerMachine:
     def figures(self, name: str, end: int) -> Figures:
         """Raises PenstockError UNKNOWN_QUEUE."""
         group = self._known(name)
+        self.sorting.settle_in(group, self._rules(name))
         window = group.window
         counts = window.counts
         waiting = 0 if group.picker is None else group.picker.waiting(end)
@@ -610,11 +611,6 @@ class LedgerMachine:
             counts[SETTLED],
             group.leases.pending,
         )
-
-    def lanes(self, name: str) -> Sequence[LaneFigures]:
-        """How a group stands in each lane; nothing where no message says which it is of. Raises UNKNOWN_QUEUE."""
-        group = self._known(name)
-        return () if group.picker is None else group.picker.figures()
 
     def whereabouts(self, name: str, offset: int) -> Whereabouts:
         """Raises PenstockError UNKNOWN_QUEUE."""

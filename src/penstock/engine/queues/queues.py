@@ -18,6 +18,7 @@ from penstock.engine.groups.group_config import GroupConfig
 from penstock.engine.partition import Partition
 from penstock.engine.queues.capacity import Capacity
 from penstock.engine.queues.entries import LedgerCodec
+from penstock.engine.queues.group import Group
 from penstock.engine.queues.history import Event, read_history
 from penstock.engine.queues.machine import Figures, Leased, LedgerMachine, Want, Whereabouts
 from penstock.engine.queues.rulebook import Rulebook
@@ -25,7 +26,7 @@ from penstock.engine.queues.saving import Saving
 from penstock.engine.queues.settings import QueueRules
 from penstock.engine.queues.sorting.indexer import Indexer
 from penstock.engine.queues.sorting.later import Waiting
-from penstock.engine.queues.sorting.picker import LaneFigures
+from penstock.engine.queues.sorting.standing import Standing, stand
 from penstock.engine.queues.tally import Tally
 from penstock.engine.queues.verdicts import Ack, By, Change
 from penstock.engine.queues.window import Run
@@ -272,17 +273,38 @@ class Queues:
 
     async def figures(self, partition: Partition, group: str) -> Figures:
         """How a group stands in a partition."""
-        machine = await (await self._opened(partition, group)).machine()
+        shard = await self._opened(partition, group)
+        machine = await shard.machine()
+        if self.rulebook.is_known(partition.topic, group):
+            await self._indexer.ready(shard, machine, partition)
         return machine.figures(group, partition.stable_offset)
 
     async def whereabouts(self, partition: Partition, group: str, offset: int) -> Whereabouts:
         machine = await (await self._opened(partition, group)).machine()
         return machine.whereabouts(group, offset)
 
-    async def lanes(self, partition: Partition, group: str) -> Sequence[LaneFigures]:
-        """How a queue stands in each lane of a partition; nothing if all is in one."""
+    async def standing(self, partition: Partition, group: str) -> Standing:
+        """How a queue stands in the lanes of a partition; a group that was not made as one has none."""
         machine = await (await self._opened(partition, group)).machine()
-        return machine.lanes(group)
+        return await self.glance_closer(partition, machine.get(group))
+
+    async def glance_closer(self, partition: Partition, group: Group | None) -> Standing:
+        """The same for what is known already: see `glanced`."""
+        machine = self.shards.of(partition).loaded
+        if machine is None or group is None or not self.rulebook.is_known(partition.topic, group.name):
+            return Standing()
+        machine.sorting.settle_in(group, self.rules(partition.topic, group.name))
+        return await stand(machine.sorting, group, partition, self._turns)
+
+    def look_ahead(self, partition: Partition) -> None:
+        """Have its records be looked at before anybody comes for them, where it is led here and read as a queue."""
+        if partition.led is not None and self.has_ledger(partition) and self.shards.of(partition).loaded is not None:
+            self._indexer.led(self.shards.of(partition), partition)
+
+    def glanced(self, partition: Partition) -> list[Group]:
+        """The groups of a partition that are known without waiting for anything."""
+        machine = self.shards.of(partition).loaded if self.has_ledger(partition) else None
+        return [] if machine is None else list(machine.groups)
 
     async def waiting(self, partition: Partition, group: str, after: Waiting, most: int) -> list[Waiting]:
         """What is due next, behind a moment and offset."""
@@ -291,6 +313,16 @@ class Queues:
         await self._indexer.ready(shard, machine, partition)
         known = machine.get(group)
         return [] if known is None else machine.sorting.waiting(known, after, most)
+
+    async def is_waiting(self, partition: Partition, group: str, offset: int) -> bool:
+        """Whether nobody has had or settled a message, given that it is not due yet; nothing waits in a share group."""
+        machine = await (await self._opened(partition, group)).machine()
+        known = machine.get(group)
+        return (
+            known is not None
+            and self.rulebook.is_known(partition.topic, group)
+            and machine.sorting.is_waiting(known, offset)
+        )
 
     async def cancel(self, partition: Partition, group: str, wanted: Sequence[Waiting]) -> int:
         """Settle messages that are not due yet; returns how many of them were not."""

@@ -64,6 +64,12 @@ class Tally:
     def redriven(self, count: int) -> None:
         self._stats.queue_redriven += count
 
+    def lane_arrived(self, lane: str, count: int) -> None:
+        self._stats.queue_lane_arrived[lane,] += count
+
+    def lane_delivered(self, lane: str, count: int) -> None:
+        self._stats.queue_lane_delivered[lane,] += count
+
     def burial_failed(self) -> None:
         self._stats.queue_burial_failures += 1
 

@@ -9,6 +9,8 @@ indexer.py  reads what was appended into it, off the way of the acknowledgement
 picker.py   of one group: which offsets are next; place.py  how far it has come in one strand
 lanes.py    whose turn it is among priorities; tenants.py  among tenants; keys.py  which keys wait
 later.py    what is not due yet, by time; delayed.py  where all of a queue waits equally long
+early.py    what is cancelled or delivered before it is due
+standing.py how a queue stands, lane by lane
 
 A strand is what has the same lane and the same tenant: a queue of its own, in the order of offsets.
 """

@@ -8,9 +8,22 @@ from collections.abc import Sequence
 from penstock.engine.queues import entries
 from penstock.engine.queues.entries import How, Value
 from penstock.engine.queues.group import Group, joined
+from penstock.engine.queues.headers import read_headers
 from penstock.engine.queues.sorting.later import Waiting
 from penstock.engine.queues.sorting.sorting import Sorting
 from penstock.engine.queues.window import Run
+from penstock.engine.reading import Message
+
+
+def own_due_time(message: Message, now: int) -> int | None:
+    """From when on a message is to be had by its own word; None if it says nothing of that.
+
+    A delay counts from when it was published, but not from a time to come: whose clock is ahead has waited no longer.
+    """
+    said = read_headers(message.headers)
+    if said.delay_ms is None:
+        return said.deliver_at_ms
+    return max(said.deliver_at_ms or 0, min(message.timestamp, now) + said.delay_ms)
 
 
 def still_waiting(now: int, sorting: Sorting, group: Group, wanted: Sequence[Waiting]) -> list[Run]:

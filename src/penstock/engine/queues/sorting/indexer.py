@@ -137,7 +137,9 @@ class Indexer:
         self._given[data] = self._rulebook.sorting_of(data.topic)
         known = self._rulebook.known(data.topic)
         starts = [group.window.start for group in machine.groups if group.name in known]
-        return machine.look_from(max(min(starts, default=data.log_start), 0))
+        new_from = machine.sorting.counted_to
+        begin = max(min(starts, default=data.log_start), 0)
+        return machine.look_from(begin, data.high_watermark if new_from is None else new_from)
 
     async def _look(self, data: Partition, offset: int, by_key: bool) -> Looked:
         at = max(offset, data.log_start)

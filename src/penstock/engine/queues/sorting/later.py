@@ -6,7 +6,7 @@ spread before its time comes, some at a time; and a heap of what is due next.
 
 from array import array
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 from typing import Final, NamedTuple
 
 _OFFSET_BITS: Final = 46
@@ -99,24 +99,27 @@ class Later:
 
     def browse(self, after: Waiting, most: int) -> list[Waiting]:
         """What is due next behind a moment and offset, at most so many."""
-        found: list[Waiting] = []
-        for there in self._stages():
-            found += [each for each in there if each > after]
-            found.sort()
-            del found[most:]
+        found = nsmallest(most, (each for there in self._unordered() for each in there if each > after))
+        for begin, bucket in self._in_order(after.due_ms):
+            if len(found) >= most and begin > found[-1].due_ms:
+                break
+            there = nsmallest(most, (each for each in _unpacked(begin, bucket) if each > after))
+            found = sorted(found + there)[:most]
         return found
 
     # --- inside
 
-    def _stages(self) -> Iterator[Iterator[Waiting]]:
-        """Everything, in parts small enough to be sorted."""
+    def _unordered(self) -> Iterator[Iterator[Waiting]]:
+        """What is due first, and whatever the buckets have no room for."""
         yield (Waiting(each >> _NEAR_BITS, each & _IN_NEAR) for each in self._near)
         for begin, left in self._spreading:
             yield _unpacked(begin, left)
-        for number, bucket in self._fine.items():
-            yield _unpacked(number << _FINE, bucket)
-        for number, bucket in self._coarse.items():
-            yield _unpacked(number << _COARSE, bucket)
+
+    def _in_order(self, from_ms: int) -> Iterator[tuple[int, "array[int]"]]:
+        """All buckets that reach beyond a moment, by when they begin; first those of 64 ms."""
+        for shift, buckets in ((_FINE, self._fine), (_COARSE, self._coarse)):
+            for number in sorted(each for each in buckets if (each + 1) << shift > from_ms):
+                yield number << shift, buckets[number]
 
     def _spread(self, now_ms: int) -> None:
         while self._coarse_order and (self._coarse_order[0] << _COARSE) - _AHEAD_MS <= now_ms:

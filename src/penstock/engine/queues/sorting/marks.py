@@ -72,9 +72,10 @@ class Reader(Protocol):
 class Marks:
     """Args:
     begin: the first offset.
+    new_from: what came before has arrived earlier, and was counted then if anybody did.
     """
 
-    def __init__(self, begin: int) -> None:
+    def __init__(self, begin: int, new_from: int = 0) -> None:
         self.begin = self.end = self.first = begin
         self.is_plain = True
         """Whether no record says anything."""
@@ -86,6 +87,9 @@ class Marks:
         """Of each strand, what was not due and is now, in the order in which it fell due."""
         self.lane_counts = [0] * len(LANE_NAMES)
         """What there was of each lane that was due, since this began."""
+        self.arrived = [0] * len(LANE_NAMES)
+        """What has come in by lane, due or not."""
+        self._new_from = new_from
         self._blocks: dict[int, Block] = {}
         self._homes: list[array[int]] = [array("Q")]
         """Of each strand but the plain one: in which blocks it is."""
@@ -111,6 +115,7 @@ class Marks:
             return
         touched.add(PLAIN)
         self.lane_counts[NORMAL] += last + 1 - self.end
+        self.arrived[NORMAL] += max(last + 1 - max(self.end, self._new_from), 0)
         while self.end <= last:
             block = self._blocks.get(self.end >> SHIFT)
             until = min(last + 1, (self.end | INSIDE) + 1)
@@ -125,6 +130,8 @@ class Marks:
         if block is None:
             block = self._blocks[number] = Block(said.offset & INSIDE)
         strand, due_ms = self._strand_of(said), said.due_ms
+        if said.offset >= self._new_from:
+            self.arrived[self.strands[strand].lane] += 1
         if block.add(strand, is_later=due_ms is not None) and strand != PLAIN:
             self._homes[strand].append(number)
         if said.key is not None:

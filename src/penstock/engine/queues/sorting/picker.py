@@ -4,7 +4,7 @@ It looks after what can be given out, and the ledger after what was: the picker 
 one. Whatever it forgets with this process it finds out again from the marks and the ledger.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from penstock.engine.queues.settings import QueueRules
@@ -17,11 +17,13 @@ from penstock.engine.queues.sorting.tenants import Tenants, TurnOf
 from penstock.engine.queues.window import LEASED, SETTLED, SHAKEN, Run, Window
 
 _ALL: Final = 1 << 62
+_STRANDS_AT_ONCE: Final = 1000
+"""Looked at for figures before others have their turn: about a millisecond."""
 TriesLeft = Callable[[int], int]
 
 
 class LaneFigures(NamedTuple):
-    """How one lane stands in one partition: since the broker leads it, what came in and what was given out first."""
+    """How one lane stands in one partition, and since the broker leads it what came in, due or not, and was leased."""
 
     ready: int
     leased: int
@@ -271,12 +273,15 @@ class Picker:
 
     def waiting(self, end: int) -> int:
         """How many messages are not due yet, below an offset."""
-        marks, start = self._marks, self._window.start
-        own = max(marks.waiting_from(start) - len(self._early), 0)
+        own = max(self._marks.waiting_from(self._window.start) - len(self._early), 0)
+        return own + self.held(end)
+
+    def held(self, end: int) -> int:
+        """Of them, those that wait because every message of the queue does."""
         if self._ripening is None:
-            return own
-        unripe = max(self._ripening.end, start)
-        return own + max(end - unripe - marks.own_from(unripe), 0)
+            return 0
+        unripe = max(self._ripening.end, self._window.start)
+        return max(end - unripe - self._marks.own_from(unripe), 0)
 
     @property
     def tenants(self) -> int:
@@ -284,14 +289,23 @@ class Picker:
         strands = self._marks.strands
         return len({strands[strand].tenant for turn in self._turns for strand in turn.strands})
 
-    def figures(self) -> Sequence[LaneFigures]:
-        ready = list(self._marks.lane_counts)
-        for strand in range(len(self._marks.strands)):
+    def figures(self) -> Iterator[Sequence[LaneFigures] | None]:
+        """How it stands in each lane, at the end; None between two pieces of work, for others to have their turn."""
+        marks = self._marks
+        done = [0] * LANES_COUNT
+        for strand in range(len(marks.strands)):
+            if strand % _STRANDS_AT_ONCE == _STRANDS_AT_ONCE - 1:
+                yield None
             place = self._place(strand)
-            place.catch_up(self._marks, self._window.start)
-            ready[self._marks.strands[strand].lane] += place.again_count - place.passed
-        return [
-            LaneFigures(max(ready[lane], 0), self._leased[lane], self._marks.lane_counts[lane], self._delivered[lane])
+            place.catch_up(marks, self._window.start)
+            done[marks.strands[strand].lane] += place.passed - place.again_count
+        yield [
+            LaneFigures(
+                max(marks.lane_counts[lane] - done[lane], 0),
+                self._leased[lane],
+                marks.arrived[lane],
+                self._delivered[lane],
+            )
             for lane in range(LANES_COUNT)
         ]
 

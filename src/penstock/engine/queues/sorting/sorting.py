@@ -10,7 +10,7 @@ from penstock.engine.queues.group import Group
 from penstock.engine.queues.settings import QueueRules
 from penstock.engine.queues.sorting.delayed import Ripening
 from penstock.engine.queues.sorting.later import Waiting
-from penstock.engine.queues.sorting.marks import Marks, Said
+from penstock.engine.queues.sorting.marks import LANE_NAMES, Marks, Said
 from penstock.engine.queues.sorting.picker import Picker
 from penstock.engine.queues.window import READY
 
@@ -28,6 +28,9 @@ class Sorting:
     def __init__(self, made: Callable[[], Collection[str]] = tuple) -> None:
         self._made = made
         self.marks: Marks | None = None
+        self.counted_to: int | None = None
+        """Behind what was looked at since this broker leads, also if it is looked at again; None before."""
+        self._arrived = [0] * len(LANE_NAMES)
         self._ripening: dict[str, Ripening] = {}
         """Of the groups in which every message waits."""
 
@@ -39,6 +42,7 @@ class Sorting:
     def begin(self, marks: Marks, groups: Iterable[tuple[Group, QueueRules]]) -> None:
         """Look at the records, from an offset on, in place of what was known."""
         self.marks = marks
+        marks.arrived = self._arrived  # it goes on where it was
         self._ripening.clear()
         for group, rules in groups:
             group.sort(None)
@@ -49,6 +53,7 @@ class Sorting:
         """Offsets up to `last` were looked at; see `Marks.take`."""
         assert self.marks is not None
         self.marks.take(last, said, now)
+        self.counted_to = self.marks.end
         for ripening in self._ripening.values():
             ripening.add(last + 1, published_ms)
 
@@ -59,6 +64,13 @@ class Sorting:
         if self.marks is None or not self._prepare(group, rules):
             return _NOTHING
         return min(end, self.marks.end)
+
+    def settle_in(self, group: Group, rules: QueueRules) -> None:
+        """Have a group that nobody has come for yet be told of as it would be given out, if its records are known."""
+        marks = self.marks
+        is_known = marks is not None and group.window.start >= marks.begin
+        if is_known and bool(rules.delay_ms) == (group.name in self._ripening):
+            self._prepare(group, rules)
 
     def _prepare(self, group: Group, rules: QueueRules) -> bool:
         """Have a group that needs it picked from in order; False if the records have to be looked at again."""
@@ -108,7 +120,8 @@ class Sorting:
     @staticmethod
     def is_waiting(group: Group, offset: int) -> bool:
         """Whether nobody has had or settled it, given that it is not due yet."""
-        return offset >= group.window.start and group.window.state_of(offset) == READY
+        window = group.window
+        return offset >= window.start and window.state_of(offset) == READY and window.counts_of(offset) == (0, 0)
 
     def trim(self, groups: Iterable[Group]) -> None:
         """Forget what all have settled."""

@@ -5,7 +5,6 @@ each has its own answer: one that is stale spoils none of the others.
 """
 
 import asyncio
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -27,9 +26,9 @@ from penstock.engine.queues.window import DELAYED, DYING, LEASED, READY, SETTLED
 from penstock.engine.reading import Message
 from penstock.errors import Code, PenstockError
 from penstock.protocols.kafka.verbs.document import Document, read_word, refused
+from penstock.protocols.kafka.verbs.message_fields import message_fields
 from penstock.protocols.kafka.verbs.queues import find_topic, group_and_topic, led_here, read_name, read_partition
 from penstock.protocols.kafka.verbs.verb import Answer, Asked, Verb
-from penstock.records.record import Headers
 
 _MOST_MESSAGES: Final = 1000
 """Leased by one question, or settled."""
@@ -70,6 +69,16 @@ _KINDS: Final = {
 }
 
 
+class Lane(StrEnum):
+    """What priorities are told apart by, from the highest to the lowest."""
+
+    CRITICAL = "critical"
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+    BACKGROUND = "background"
+
+
 # --- leasing
 
 
@@ -78,7 +87,9 @@ async def lease_messages(asked: Asked) -> Answer:
     document, name = asked.document, read_name(asked.document)
     topic = find_topic(asked, name, Operation.READ)
     visibility_ms = document.maybe("visibility_ms", LEAST_VISIBILITY_MS, MOST_VISIBILITY_MS)
-    want = Want(name.group, _consumer(document), document.number("most", 1, _MOST_MESSAGES, 1), visibility_ms)
+    lane = list(Lane).index(document.word("lane", Lane)) if document.has("lane") else None
+    most = document.number("most", 1, _MOST_MESSAGES, 1)
+    want = Want(name.group, _consumer(document), most, visibility_ms, lane=lane)
     max_bytes = document.number("max_bytes", 1, _MOST_BYTES, _USUAL_BYTES)
     wait_s = document.number("wait_ms", 0, _LONGEST_WAIT_MS, 0) / 1000
     if document.has("partition"):
@@ -315,16 +326,19 @@ async def browse_messages(asked: Asked) -> Answer:
     states = document.texts("states", len(_STATES))
     start, end = await _span(asked, name, partition)
     messages, after = await _look(asked, partition, start, end)
+    queues = asked.caller.acting.queues
     rows = []
     due: Mapping[int, int] = {}
     if messages:
-        span = messages[0].offset, messages[-1].offset
-        due = await asked.caller.acting.queues.due_times(partition, name.group, *span)
+        due = await queues.due_times(partition, name.group, messages[0].offset, messages[-1].offset)
     for message in messages:
-        place = await asked.caller.acting.queues.whereabouts(partition, name.group, message.offset)
+        place = await queues.whereabouts(partition, name.group, message.offset)
+        due_ms = due.get(message.offset)
+        if place.state == READY and (due_ms := await queues.due_time(partition, name.group, message)) is not None:
+            place = place._replace(state=DELAYED)
         state = _STATES[place.state]
         if place.state != SETTLED and (not states or state in states):
-            rows.append({**_message_fields(partition, message), **_place_fields(place, due.get(message.offset))})
+            rows.append({**message_fields(partition, message), **_place_fields(place, due_ms)})
     return {"messages": rows, "next": after, "end": end}
 
 
@@ -349,7 +363,7 @@ async def find_message(asked: Asked) -> Answer:
         found |= await _history_fields(asked, name, partition, offset)
         if offset >= partition.log_start:
             messages, _ = await _look(asked, partition, offset, offset + 1)
-            found |= _said_fields(messages[0]) if messages else {}
+            found |= await _said_fields(asked, name, partition, messages[0], found) if messages else {}
     return {"found": found, "next": None}
 
 
@@ -366,7 +380,7 @@ async def _find_by_id(asked: Asked, name: QueueName, partition: Partition) -> An
         found = await _place_of(asked, name, partition, message.offset)
         if found["state"] != _STATES[SETTLED]:
             found |= await _history_fields(asked, name, partition, message.offset)
-            return {"found": found | _said_fields(message), "next": None}
+            return {"found": found | await _said_fields(asked, name, partition, message, found), "next": None}
     return {"found": None, "next": after}
 
 
@@ -392,36 +406,11 @@ def _group(document: Document) -> Sequence[Resource]:
 def _delivery_fields(partition: Partition, delivery: Delivery) -> Answer:
     return {
         "receipt": make_receipt(partition.index, delivery.message.offset, delivery.lease_id),
-        **_message_fields(partition, delivery.message),
+        **message_fields(partition, delivery.message),
         "deliveries": delivery.deliveries,
         "attempts": delivery.attempts,
         "until_ms": delivery.deadline,
     }
-
-
-def _message_fields(partition: Partition, message: Message) -> Answer:
-    return {
-        "partition": partition.index,
-        "offset": message.offset,
-        "timestamp": message.timestamp,
-        **_bytes_fields("key", message.key),
-        **_bytes_fields("value", message.value),
-        "headers": _headers_fields(message.headers),
-    }
-
-
-def _headers_fields(headers: Headers) -> Sequence[Answer]:
-    return [{"name": name, **_bytes_fields("value", value)} for name, value in headers]
-
-
-def _bytes_fields(name: str, content: bytes | None) -> Answer:
-    """As text where it is UTF-8, else in base64."""
-    if content is None:
-        return {name: None}
-    try:
-        return {name: content.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": b64encode(content).decode()}
 
 
 async def _place_of(asked: Asked, name: QueueName, partition: Partition, offset: int) -> dict[str, Any]:
@@ -470,10 +459,17 @@ def _event_fields(asked: Asked, event: Event) -> Answer:
     }
 
 
-def _said_fields(message: Message) -> dict[str, Any]:
+async def _said_fields(
+    asked: Asked, name: QueueName, partition: Partition, message: Message, found: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What it says itself; and its state, if it is not due yet."""
     said = read_headers(message.headers)
     unread = [{"name": each.name, "why": each.why} for each in said.unread]
-    return {"timestamp": message.timestamp, "id": said.message_id, "unread": unread}
+    fields = {"timestamp": message.timestamp, "id": said.message_id, "unread": unread}
+    due_ms = None
+    if found["state"] == _STATES[READY]:
+        due_ms = await asked.caller.acting.queues.due_time(partition, name.group, message)
+    return fields if due_ms is None else {**fields, "state": _STATES[DELAYED], "until_ms": due_ms}
 
 
 VERBS: Final[tuple[Verb, ...]] = (
@@ -481,7 +477,7 @@ VERBS: Final[tuple[Verb, ...]] = (
         "queue.lease",
         Operation.READ,
         lease_messages,
-        frozenset({"queue", "partition", "most", "max_bytes", "wait_ms", "visibility_ms", "consumer"}),
+        frozenset({"queue", "partition", "most", "max_bytes", "wait_ms", "visibility_ms", "consumer", "lane"}),
         group_and_topic,
     ),
     Verb("queue.settle", Operation.READ, settle_messages, frozenset({"queue", "receipts"}), group_and_topic),

@@ -9,6 +9,7 @@ from typing import Final
 
 from penstock.engine.access import Kind, Operation, Resource
 from penstock.engine.partition import Partition
+from penstock.engine.queues.headers import LANES
 from penstock.engine.queues.names import DEAD_LETTERS, QueueName, parse_queue_name
 from penstock.engine.queues.settings import QUEUE_RULES, SETTINGS, format_rules, parse_rules
 from penstock.engine.queues.targets import target_of
@@ -227,6 +228,7 @@ async def _figures(asked: Asked, name: QueueName, partition: Partition) -> Answe
     try:
         figures = await asked.caller.acting.queues.figures(partition, name.group)
         holding = await asked.caller.acting.queues.holding(partition, name.group)
+        standing = await asked.caller.acting.queues.standing(partition, name.group)
     except PenstockError as error:
         if error.code is Code.UNKNOWN_QUEUE:
             return row
@@ -242,6 +244,11 @@ async def _figures(asked: Asked, name: QueueName, partition: Partition) -> Answe
         "dying": figures.dying,
         "oldest_ms": holding.oldest_ms,
         "held_bytes": holding.held_bytes,
+        "not_due": standing.not_due,
+        "held": standing.held,
+        "tenants": standing.tenants,
+        "unseen": standing.unseen,
+        "lanes": [{"lane": lane, **each._asdict()} for lane, each in zip(LANES, standing.lanes, strict=False)],
     }
 
 
