@@ -29,9 +29,9 @@ from penstock.engine.queues.sorting.picker import LaneFigures
 from penstock.engine.queues.tally import Tally
 from penstock.engine.queues.verdicts import By, Change
 from penstock.engine.queues.window import Run
+from penstock.engine.steady_clock import SteadyClock
 from penstock.engine.topics import Topic, Topics
 from penstock.errors import Code, PenstockError
-from penstock.ports.clock import Clock
 from penstock.ports.randomness import Randomness
 from penstock.tasks import Tasks
 from penstock.turns import Turns
@@ -77,7 +77,7 @@ class Queues:
         saving: Saving,
         config_of: Callable[[str], GroupConfig],
         tally: Tally,
-        clock: Clock,
+        clock: SteadyClock,
         tasks: Tasks,
         turns: Turns,
     ) -> None:
