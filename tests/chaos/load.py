@@ -139,7 +139,12 @@ class ProducerLoad:
                 self.failed.append(error)
 
         payload = f"{value}:".ljust(self._value_bytes, "x").encode()
-        self._producer.produce(self.topic, payload, partition=partition, on_delivery=delivered)
+        said = self._say(value)
+        self._producer.produce(self.topic, payload, partition=partition, on_delivery=delivered, **said)
+
+    def _say(self, value: str) -> Mapping[str, Any]:
+        """What else is sent with a value: key, headers, timestamp."""
+        return {}
 
     def settle(self, timeout: float = 30) -> None:
         """Stop sending new values and wait until each one sent has its outcome."""

@@ -18,7 +18,7 @@ from tests.chaos.history import Outcome
 
 Place = tuple[int, int]
 """Partition and offset."""
-_SLACK_S = 0.02
+SLACK_S = 0.02
 """By how much times in whole milliseconds and moments of this process may differ."""
 
 
@@ -39,6 +39,10 @@ class Kind(StrEnum):
     """Delivered before the time was over that it was to wait."""
     HELD_TWICE = "held_twice"
     """Given to somebody while somebody else had it, and had said nothing of it."""
+    TWO_OF_KEY = "two_of_a_key"
+    """Given to somebody while another message of its key was out."""
+    OUT_OF_ORDER = "out_of_order"
+    """Delivered after one behind it of its key, lane and tenant."""
     PHANTOM = "phantom"
     """A message or dead letter that nobody sent, or with the value of another one."""
     WITHOUT_CAUSE = "without_cause"
@@ -66,6 +70,7 @@ class Delivery:
         deliveries: how often it was leased, by the answer; `attempts`: how often that had failed.
         verdict: what it said of it, if anything, and when it did, `said_at`.
         known_at: when it knew the outcome.
+        wall_ms: `had_at` by this machine's wall clock.
     """
 
     place: Place
@@ -79,6 +84,7 @@ class Delivery:
     said_at: float = 0.0
     known_at: float = 0.0
     outcome: Outcome = Outcome.UNKNOWN
+    wall_ms: int = 0
 
     def said(self, verdict: Verdict, before: float) -> bool:
         """Whether it was confirmed before a moment that this is so."""
@@ -240,10 +246,10 @@ def _check_pair(first: Delivery, then: Delivery, rules: Rules) -> Iterator[Viola
     if then.deliveries == first.deliveries:
         return  # which came first is not known
     ended = first.said_at if first.verdict is not None else float("inf")
-    if then.had_at < min(first.asked_at + rules.visibility_s, ended) - _SLACK_S:
+    if then.had_at < min(first.asked_at + rules.visibility_s, ended) - SLACK_S:
         left = first.asked_at + rules.visibility_s - then.had_at
         yield Violation(Kind.HELD_TWICE, f"{then}, {left:.3f} s before the lease of {first.consumer} was over")
     if first.verdict is Verdict.NACK and first.outcome is Outcome.OK:
         waited = then.had_at - first.said_at
-        if waited < rules.backoff_s - _SLACK_S:
+        if waited < rules.backoff_s - SLACK_S:
             yield Violation(Kind.EARLY, f"{then}, {waited:.3f} s after {first.consumer} had given it back")

@@ -113,7 +113,10 @@ class QueueConsumer(threading.Thread):
                 consumer=self.name,
             )
             had_at = time.monotonic()
+            wall_ms = int(time.time() * 1000)
             leased = {each["receipt"]: self._delivery(each, asked_at, had_at) for each in told["messages"]}
+            for each in leased.values():
+                each.wall_ms = wall_ms
             self._history.had(leased.values())
             if leased and self._coin.random() < _WORKS:
                 self.is_over.wait(self._coin.uniform(0, _WORKS_S))

@@ -29,6 +29,7 @@ class Cell:
         no_election: leaders stay who they are, in the same epoch.
         patience_s: how long the producer waits for an answer of a broker that has gone silent, before it asks others.
         guarded: brokers show each other certificates, and rules decide what clients may do.
+        queue: settings of the queue, where there is one.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Cell:
     partitions: int = 3
     disk: DiskKind = "plain"
     clocks: bool = False
-    workload: Literal["plain", "java", "transactions", "defaults", "queue", "shares"] = "plain"
+    workload: Literal["plain", "java", "transactions", "defaults", "queue", "shares", "sorted"] = "plain"
     hold: bool = True
     seconds: float = 0.0
     least_rate: float = 0.0
@@ -49,6 +50,7 @@ class Cell:
     each_leads: bool = False
     guarded: bool = False
     topic: Mapping[str, str] = field(default_factory=dict)
+    queue: Mapping[str, str] = field(default_factory=dict)
 
 
 def _machine_cut(victim: int, others: list[int]) -> list[network.Drop]:
@@ -518,6 +520,29 @@ _QUEUES = [
         "clock-shift-back-1h", faults.clock_shift("leader", -3600), clocks=True, patience_s=PATIENCE_S, bound_s=40.0
     ),
 ]
+
+
+def _sorted(name: str, fault: faults.Fault, **more: Any) -> Cell:
+    """Messages with keys, priorities, tenants and times of their own; of a key one is out at a time."""
+    return _queue(f"{name}-sorted", fault, **{"workload": "sorted", "rate": 150, **more})
+
+
+_SORTED = [
+    _sorted("kill-leader", faults.kill("leader")),
+    _sorted("kill-all", faults.kill_some(3), bound_s=45.0, queue={"delay": "300ms"}),
+    _sorted("rolling-kills", faults.rolling_kills, hold=False, queue={"lanes": "strict"}),
+    _sorted("stop-cont-leader", faults.pause("leader")),
+    _sorted("power-cut-all", disk_faults.power_cut("all", "drop"), disk="power", bound_s=60.0),
+    _sorted("clock-shift-1h", faults.clock_shift("leader", 3600), clocks=True, patience_s=PATIENCE_S, bound_s=40.0),
+    _sorted(
+        "clock-shift-back-1h",
+        faults.clock_shift("leader", -3600),
+        clocks=True,
+        patience_s=PATIENCE_S,
+        bound_s=40.0,
+        queue={"delay": "300ms"},
+    ),
+]
 GROUPS: dict[str, list[Cell]] = {
     "Processes": _PROCESSES,
     "Network": _NETWORK,
@@ -527,7 +552,7 @@ GROUPS: dict[str, list[Cell]] = {
     "Clocks": _CLOCKS,
     "Membership": _MEMBERSHIP,
     "Certificates and rules": _TRUST,
-    "Queues": _QUEUES,
+    "Queues": [*_QUEUES, *_SORTED],
 }
 CELLS: dict[str, Cell] = {cell.name: cell for cells in GROUPS.values() for cell in cells}
 SMOKE = (

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Self
 
+from penstock.quantities import parse_duration_ms
 from tests.chaos.history import History, Outcome
 from tests.chaos.load import wait_until
 from tests.chaos.queue_history import Place, QueueHistory, Rules, Verdict
 from tests.chaos.queue_load import QueueLoad, make_queue, read_letters
 from tests.chaos.share_load import ShareLoad
+from tests.chaos.sorted_history import SortedHistory
+from tests.chaos.sorted_messages import Said
 
 from .arena import Arena
 from .judge import Finding, judge_replicas, longest_gap
@@ -33,6 +36,8 @@ class Queueing:
     Args:
         sends: what producers know of the topic.
         shares: the consumers are Kafka's share consumers, whose leases end with their sessions.
+        settings: of the queue, beside those that all have.
+        said: what the messages say, if they are not alike; the queue is ordered by key then.
     """
 
     def __init__(
@@ -45,11 +50,20 @@ class Queueing:
         seed: int,
         patience_s: float,
         shares: bool = False,
+        settings: Mapping[str, str] | None = None,
+        said: Mapping[str, Said] | None = None,
     ):
         self._arena, self._topic, self._partitions, self._sends = arena, topic, partitions, sends
         bootstrap = arena.cluster.bootstrap
-        make_queue(bootstrap, topic, {**_SETTINGS, "visibility": _SHARED_VISIBILITY} if shares else _SETTINGS)
+        given = {**_SETTINGS, **(settings or {})}
+        if shares:
+            given["visibility"] = _SHARED_VISIBILITY
+        if said is not None:
+            given["kind"] = "fifo"
+        make_queue(bootstrap, topic, given)
         self.history = QueueHistory(RULES._replace(visibility_s=0) if shares else RULES)
+        if said is not None:
+            self.history = SortedHistory(RULES, said=said, delay_ms=parse_duration_ms(given.get("delay", "0ms")))
         self.load = (ShareLoad if shares else QueueLoad)(
             bootstrap, topic, partitions, self.history, seed=seed, each=_EACH, patience_s=patience_s, most=_MOST
         )

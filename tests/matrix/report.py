@@ -48,7 +48,9 @@ settings except for idempotence, and those may see no error. `queue-` cells also
 which lease what the producers send, and acknowledge it, give it back with or without a failed attempt, reject it, or
 let the lease end. Each message must end acknowledged or as one dead letter. None may come again after its
 acknowledgement was confirmed, before its time, or while another consumer has it, and none may lose an attempt that
-was counted. In `-shares` cells they are Kafka's share consumers of librdkafka. *Acked* has their acknowledgements, too,
+was counted. In `-sorted` cells messages say when they are due, and have keys, priorities and tenants: none may come
+before it is due, of a key only one may be out at a time, and those of a key, priority and tenant come in their order.
+In `-shares` cells they are Kafka's share consumers of librdkafka. *Acked* has their acknowledgements, too,
 and the gaps are also those of these. In cells about certificates and rules, brokers know each other by certificates,
 and rules decide what clients may do.
 

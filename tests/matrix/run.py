@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tests.chaos.history import Outcome, PartitionLog
 from tests.chaos.load import DOWN, read_everything, wait_until
+from tests.chaos.sorted_messages import Sayings
 
 from . import judge
 from .arena import Arena
@@ -138,8 +139,10 @@ def _play(arena: Arena, cell: Cell, seed: int, seconds: float, result: Result) -
             cluster.create_topic(f"{topic}-java", cell.partitions, cluster.smallest_segments)
         rate = RATE if cell.rate is None else cell.rate
         is_java = cell.workload == "java"
-        workload = Workload(arena, topic, cell.partitions, rate=rate, patience_s=cell.patience_s, java=is_java)
-        beside = _begin_beside(closing, arena, cell, workload, seed)
+        sayings = Sayings(seed) if cell.workload == "sorted" else None
+        say = None if sayings is None else sayings.say
+        workload = Workload(arena, topic, cell.partitions, rate=rate, patience_s=cell.patience_s, java=is_java, say=say)
+        beside = _begin_beside(closing, arena, cell, workload, seed, sayings)
         warm = time.monotonic()
         closing.enter_context(workload)
         workload.warm_up(cell.warm_acks)
@@ -166,7 +169,9 @@ def _play(arena: Arena, cell: Cell, seed: int, seconds: float, result: Result) -
     return list(dict.fromkeys(findings))  # what is missing is missing each time it is read
 
 
-def _begin_beside(closing: ExitStack, arena: Arena, cell: Cell, workload: Workload, seed: int) -> _Beside:
+def _begin_beside(
+    closing: ExitStack, arena: Arena, cell: Cell, workload: Workload, seed: int, sayings: Sayings | None
+) -> _Beside:
     cluster, topic = arena.cluster, workload.topic
     if cell.workload == "transactions":
         copying = closing.enter_context(Copying(cluster, arena.directory / "copying", seed))
@@ -177,7 +182,7 @@ def _begin_beside(closing: ExitStack, arena: Arena, cell: Cell, workload: Worklo
         plain = closing.enter_context(PlainClients(cluster.bootstrap, f"{topic}-plain", cell.partitions))
         plain.warm_up(cell.warm_acks)
         return _Beside(plain=plain)
-    if cell.workload in ("queue", "shares"):
+    if cell.workload in ("queue", "shares", "sorted"):
         queueing = Queueing(
             arena,
             topic,
@@ -186,6 +191,8 @@ def _begin_beside(closing: ExitStack, arena: Arena, cell: Cell, workload: Worklo
             seed=seed,
             patience_s=cell.patience_s,
             shares=cell.workload == "shares",
+            settings=cell.queue,
+            said=None if sayings is None else sayings.said,
         )
         return _Beside(queueing=closing.enter_context(queueing))
     return _Beside()

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError
 
 from tests.chaos.history import History, Outcome, Send
 from tests.chaos.load import ProducerLoad, ReaderLoad, wait_until
+from tests.chaos.sorted_messages import Say
 from tests.chaos.wire import Wire
 from tests.cluster.verifiable import VerifiableProducer
 
@@ -67,12 +68,14 @@ class PacedLoad(ProducerLoad):
         name: str,
         rate: float,
         patience_s: float,
+        say: Say | None = None,
     ) -> None:
         most_ms = int(patience_s * 1000)
         config = {**CAREFUL, "socket.timeout.ms": most_ms, "request.timeout.ms": most_ms}
         super().__init__(bootstrap, topic, 1, history, name=name, value_bytes=VALUE_BYTES, window=WINDOW, config=config)
         self._random = _Always(partition)
         self._rate, self._due = rate, time.monotonic()
+        self._say_of = say
 
     def _send(self) -> None:
         if self._rate:
@@ -80,6 +83,9 @@ class PacedLoad(ProducerLoad):
             while (left := self._due - time.monotonic()) > 0:
                 self._producer.poll(min(left, 0.01))
         super()._send()
+
+    def _say(self, value: str) -> Mapping[str, Any]:
+        return {} if self._say_of is None else self._say_of(value)
 
     def give_up(self) -> None:
         self._stopped.set()
@@ -160,6 +166,7 @@ class Workload:
         rate: of the producer; 0 is as fast as it can.
         patience_s: how long the producer waits for an answer.
         java: Kafka's own VerifiableProducer takes part, in a topic of its own.
+        say: what the messages say, which are not alike then.
     """
 
     def __init__(
@@ -171,6 +178,7 @@ class Workload:
         rate: int = RATE,
         patience_s: float = PATIENCE_S,
         java: bool = False,
+        say: Say | None = None,
     ) -> None:
         self.topic, self.partitions = topic, partitions
         self.history = TimedHistory()
@@ -182,6 +190,7 @@ class Workload:
             "history": self.history,
             "rate": rate / partitions,
             "patience_s": patience_s,
+            "say": say,
         }
         self.loads = [PacedLoad(**self._load, partition=index, name=f"p{index}") for index in range(partitions)]
         self.reader = ReaderLoad(bootstrap, topic, partitions, self.history)

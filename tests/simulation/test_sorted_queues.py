@@ -6,6 +6,7 @@ It reads the records again, so what is said in them holds as much as before; wha
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from penstock.engine.queues.machine import Want
 from penstock.engine.queues.receiving import Delivery
@@ -20,14 +21,14 @@ _MOST_BYTES = 1 << 20
 _FIRST = Waiting(0, -1)
 
 
-async def send(it: Trial, value: bytes, key: bytes | None = None, **said: object) -> None:
-    """One message; headers without their `penstock-`."""
+async def send(it: Trial, value: bytes, key: bytes | None = None, *, ahead_ms: int = 0, **said: object) -> None:
+    """One message, by a sender whose clock is ahead of the broker's; headers without their `penstock-`."""
     headers = [(f"penstock-{name.replace('_', '-')}", str(text).encode()) for name, text in said.items()]
 
     async def publish(broker: SimulatedBroker) -> None:
         partition = broker.engine.topics.partition(QUEUE, 0)
         partition.check_in_sync()
-        batch = bytearray(build_batch([(key, value, headers, broker.clock.now_ms())]))
+        batch = bytearray(build_batch([(key, value, headers, broker.clock.now_ms() + ahead_ms)]))
         await produce(partition, batch)
 
     await it.ask(QUEUE, publish)
@@ -97,6 +98,25 @@ async def test_nothing_is_early_at_the_next_leader(it: Trial) -> None:
     assert second_at >= begun + 4000
 
 
+async def check_a_clock_set_back(it: Trial, **said: int) -> None:
+    """A broker's time goes on as it did when that started, and all others know the right one."""
+    it.cluster.clocks[it.leader(QUEUE)].jump_ms(-3_600_000)
+    begun = it.cluster.loop.time()
+    await send(it, b"later", None, ahead_ms=3_600_000, **said)
+    assert values(await receive_something(it)) == [b"later"]
+    assert 4.0 <= it.cluster.loop.time() - begun <= 8.0
+
+
+@trial()
+async def test_a_clock_that_is_set_back_makes_nothing_early(it: Trial) -> None:
+    await check_a_clock_set_back(it, delay_ms=4000)
+
+
+@trial(delay="4s")
+async def test_nor_where_all_wait(it: Trial) -> None:
+    await check_a_clock_set_back(it)
+
+
 @trial(visibility="1h")
 async def test_a_consumer_that_waits_gets_what_falls_due_at_once(it: Trial) -> None:
     begun = now_ms(it)
@@ -125,7 +145,8 @@ async def test_a_queue_in_which_all_wait(it: Trial) -> None:
 @trial(lanes="strict", visibility="1h")
 async def test_the_highest_lane_first_at_the_next_leader_too(it: Trial) -> None:
     for value, priority in ((b"low", "low"), (b"plain", None), (b"high", "high"), (b"critical", 9), (b"least", 0)):
-        await send(it, value, None, **({} if priority is None else {"priority": priority}))
+        said: dict[str, Any] = {} if priority is None else {"priority": priority}
+        await send(it, value, None, **said)
     assert values(await receive(it, 1)) == [b"critical"]
     await it.fail_over()
     assert values(await receive(it, 1, lane=4)) == [b"least"]

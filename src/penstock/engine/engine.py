@@ -141,7 +141,7 @@ class Engine:
             saving,
             self.group_configs.of,
             Tally(stats),
-            clock,
+            around.clock,
             self._tasks,
             self.turns,
         )

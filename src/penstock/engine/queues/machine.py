@@ -308,7 +308,8 @@ class LedgerMachine:
             rules.max_unacked - leases.count,
             rules.max_unacked_consumer - leases.held_by(want.consumer),
         )
-        runs = tuple(self._pick(now, group, rules, room, end, want.lane)) if room > 0 else ()
+        can_be_had = room > 0 and end > group.window.start
+        runs = tuple(self._pick(now, group, rules, room, end, want.lane)) if can_be_had else ()
         if not runs:
             return Leased(0, now, ()), NOTHING
         visibility_ms = rules.visibility_ms if want.visibility_ms is None else want.visibility_ms

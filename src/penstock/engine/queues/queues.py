@@ -30,9 +30,9 @@ from penstock.engine.queues.sorting.standing import Standing, stand
 from penstock.engine.queues.tally import Tally
 from penstock.engine.queues.verdicts import Ack, By, Change
 from penstock.engine.queues.window import Run
+from penstock.engine.steady_clock import SteadyClock
 from penstock.engine.topics import Topic, Topics
 from penstock.errors import Code, PenstockError
-from penstock.ports.clock import Clock
 from penstock.ports.randomness import Randomness
 from penstock.tasks import Tasks
 from penstock.turns import Turns
@@ -78,7 +78,7 @@ class Queues:
         saving: Saving,
         config_of: Callable[[str], GroupConfig],
         tally: Tally,
-        clock: Clock,
+        clock: SteadyClock,
         tasks: Tasks,
         turns: Turns,
     ) -> None:

@@ -17,9 +17,9 @@ from penstock.engine.queues.headers import DELAY_MS, DELIVER_AT, PRIORITY, TENAN
 from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.rulebook import Rulebook
 from penstock.engine.queues.sorting.marks import Marks, Said
+from penstock.engine.steady_clock import SteadyClock
 from penstock.errors import PenstockError
 from penstock.observe.logs import get_logger
-from penstock.ports.clock import Clock
 from penstock.records.batch import LARGEST_OPENED_BYTES, decode_header
 from penstock.records.compression import Codec, CompressionError
 from penstock.records.record import RecordError, iterate_batch
@@ -46,9 +46,13 @@ class Looked(NamedTuple):
 
 
 class Indexer:
-    """Of one broker."""
+    """Of one broker.
 
-    def __init__(self, rulebook: Rulebook, clock: Clock, tasks: Tasks) -> None:
+    Args:
+        clock: that ledgers go by, or what is due would be so by another time.
+    """
+
+    def __init__(self, rulebook: Rulebook, clock: SteadyClock, tasks: Tasks) -> None:
         self._rulebook = rulebook
         self._clock = clock
         self._tasks = tasks

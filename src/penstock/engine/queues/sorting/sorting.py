@@ -80,10 +80,12 @@ class Sorting:
         if group.window.start < marks.begin or bool(rules.delay_ms) != (group.name in self._ripening):
             self.marks = None
             return False
-        if group.picker is not None or (marks.is_plain and not rules.is_fifo and not rules.delay_ms):
+        if group.picker is not None:
             return True
-        if marks.end < group.window.next:  # what was given out already may be anything
+        if marks.end < group.window.next:  # what comes back of it, or was passed over, may be anything
             return False
+        if marks.is_plain and not rules.is_fifo and not rules.delay_ms:
+            return True
         group.sort(Picker(marks, group.window, rules, self._ripening.get(group.name)))
         return True
 
