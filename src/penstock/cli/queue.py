@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "browse": (_RECEIVE, "look at messages without leasing them"),
     "where": (_VIEW, "find one message, and what is the matter with it"),
     "purge": (_REMOVAL, "empty a queue"),
+    "schedule": ("penstock.cli.queue_schedule", "publish messages at times, by cron expressions"),
     "redrive": ("penstock.cli.queue_redrive", "bring dead letters back"),
 }
 

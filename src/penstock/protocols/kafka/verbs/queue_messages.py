@@ -5,7 +5,6 @@ each has its own answer: one that is stale spoils none of the others.
 """
 
 import asyncio
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
@@ -26,7 +25,7 @@ from penstock.engine.queues.verdicts import Receipt as Lease
 from penstock.engine.queues.window import DELAYED, DYING, LEASED, READY, SETTLED, Run
 from penstock.engine.reading import Message
 from penstock.errors import Code, PenstockError
-from penstock.protocols.kafka.verbs.document import Document, read_word, refused
+from penstock.protocols.kafka.verbs.document import Document, bytes_fields, read_word, refused
 from penstock.protocols.kafka.verbs.queues import find_topic, group_and_topic, led_here, read_name, read_partition
 from penstock.protocols.kafka.verbs.verb import Answer, Asked, Verb
 from penstock.records.record import Headers
@@ -404,24 +403,14 @@ def _message_fields(partition: Partition, message: Message) -> Answer:
         "partition": partition.index,
         "offset": message.offset,
         "timestamp": message.timestamp,
-        **_bytes_fields("key", message.key),
-        **_bytes_fields("value", message.value),
+        **bytes_fields("key", message.key),
+        **bytes_fields("value", message.value),
         "headers": _headers_fields(message.headers),
     }
 
 
 def _headers_fields(headers: Headers) -> Sequence[Answer]:
-    return [{"name": name, **_bytes_fields("value", value)} for name, value in headers]
-
-
-def _bytes_fields(name: str, content: bytes | None) -> Answer:
-    """As text where it is UTF-8, else in base64."""
-    if content is None:
-        return {name: None}
-    try:
-        return {name: content.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": b64encode(content).decode()}
+    return [{"name": name, **bytes_fields("value", value)} for name, value in headers]
 
 
 async def _place_of(asked: Asked, name: QueueName, partition: Partition, offset: int) -> dict[str, Any]:
