@@ -1,6 +1,7 @@
 """When expressions fire: beside the calendar, minute by minute, and on the days the clocks are changed."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -71,7 +72,7 @@ def test_every_hour_is_every_hour_also_where_clocks_are_changed(zone: tzinfo, sp
     for day in (spring, autumn):
         begin = ms(f"{day}T00:30", zone)
         times = fires(Cron("0 * * * *", zone), begin, begin + 6 * 3_600_000)
-        assert [later - earlier for earlier, later in zip(times, times[1:], strict=False)] == [3_600_000] * 5
+        assert [later - earlier for earlier, later in pairwise(times)] == [3_600_000] * 5
         assert len(fires(Cron("* * * * *", zone), begin, begin + 6 * 3_600_000)) == 360
 
 
@@ -143,10 +144,13 @@ def test_it_fires_when_its_fields_say_so(expression: str, minutes: int) -> None:
 @given(st.text("0123456789*/,-#LWMONJA ", max_size=30) | st.text(max_size=LONGEST + 10))
 @settings(max_examples=500)
 def test_whatever_a_client_sends_is_read_or_refused(text: str) -> None:
+    refused = []
     try:
         cron = Cron(text, BERLIN)
     except PenstockError as error:
-        assert error.code is Code.INVALID_SCHEDULE
+        refused.append(error.code)
+    if refused:
+        assert refused == [Code.INVALID_SCHEDULE]
         return
     following = cron.next_after(ms("2026-01-01T00:00"))
     assert following is None or following % MINUTE_MS == 0
