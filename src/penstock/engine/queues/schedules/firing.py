@@ -246,7 +246,7 @@ class _Runner:
         firing, shard, source = self._firing, self._shard, self._shard.partition.attached_to
         assert source is not None
         batch = self._batch(machine, noted)
-        await shard.ask(lambda machine, now, to: Outcome(replies=(Reply(to, None),)))  # what was noted is safe then
+        await self._until_safe()
         target = firing.topics.partition_by_id(source.topic_id, partition)
         try:
             await firing.forwarding.publish_again(target, batch, ALL, _TIMEOUT_S)
@@ -259,6 +259,10 @@ class _Runner:
         fired_ms = firing.clock.now_ms()
         await shard.ask(lambda machine, now, to: machine.done(fired_ms, to, partition, noted))
         firing.tally.scheduled(len(noted.fires))
+
+    async def _until_safe(self) -> None:
+        """Return when everything that was noted is."""
+        await self._shard.ask(lambda machine, now, to: Outcome(replies=(Reply(to, None),)))
 
     def _batch(self, machine: ScheduleMachine, noted: Round) -> bytes:
         now_ms = self._firing.clock.now_ms()
