@@ -51,6 +51,11 @@ CASES: dict[str, dict[str, Any]] = {
     "queue.purge": PARTITION,
     "queue.browse": {**PARTITION, "states": ["ready"]},
     "queue.where": {**PARTITION, "id": "4711"},
+    "queue.schedule.add": {**QUEUE, "schedule": "nightly", "cron": "30 3 * * *", "value": "x"},
+    "queue.schedule.list": QUEUE,
+    "queue.schedule.pause": {**QUEUE, "schedule": "nightly"},
+    "queue.schedule.resume": {**QUEUE, "schedule": "nightly"},
+    "queue.schedule.remove": {**QUEUE, "schedule": "nightly"},
     "queue.redrive": {**PARTITION, "origin": "jobs", "most": 10},
 }
 """By verb. Users alice and role made are there; the key is not, nor is what seals called x, nor the queue at first."""

@@ -97,6 +97,7 @@ def _both(operation: str) -> Sequence[Need]:
     return Need(operation, "group", "readers"), Need(operation, "topic", "books")
 
 
+_SCHEDULES: Final = (*_both("ALTER_CONFIGS"), Need("WRITE", "topic", "books"))
 COMMANDS: Final[Mapping[str, Sequence[Need]]] = {
     "topic describe books": [SEES_BOOKS, Need("DESCRIBE_CONFIGS", "topic", "books")],
     "topic alter books --set retention.ms=-1": [SEES_BOOKS, Need("ALTER_CONFIGS", "topic", "books")],
@@ -106,6 +107,8 @@ COMMANDS: Final[Mapping[str, Sequence[Need]]] = {
     "queue describe books:readers": _both("DESCRIBE"),
     "queue alter books:readers --ttl 1d": _both("ALTER_CONFIGS"),
     "queue receive books:readers": _both("READ"),
+    "queue schedule list books:readers": _both("DESCRIBE"),
+    "queue schedule pause books:readers nightly": _SCHEDULES,
     "txn describe tx": [Need("DESCRIBE", "tx", "tx")],
     "acl list": [SEES_THE_CLUSTER],
     "acl add --user eve --allow read --topic eves": [CHANGES_RULES],
@@ -137,5 +140,7 @@ QUEUE_VERBS: Final[Mapping[str, Sequence[Need]]] = {
     **dict.fromkeys(("queue.lease", "queue.settle", "queue.extend", "queue.browse", "queue.redrive"), _both("READ")),
     "queue.purge": (Need("DELETE", "group", "readers"), Need("READ", "topic", "books")),
     **dict.fromkeys(("queue.delete", "queue.forget"), _both("DELETE")),
+    "queue.schedule.list": _both("DESCRIBE"),
+    **dict.fromkeys((f"queue.schedule.{verb}" for verb in ("add", "pause", "resume", "remove")), _SCHEDULES),
 }
 """The same of those about queues, here the queue of topic books and group readers."""

@@ -2,9 +2,10 @@
 
 from base64 import b64decode
 from binascii import Error as Base64Error
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from penstock.engine.access import Kind, Operation
+from penstock.engine.access import Kind, Operation, Resource
 from penstock.engine.queues.names import QueueName
 from penstock.engine.queues.schedules.machine import Standing
 from penstock.engine.queues.schedules.schedule import LONGEST_KEY, LONGEST_VALUE, MOST_HEADERS
@@ -12,7 +13,7 @@ from penstock.engine.queues.schedules.schedules import AT, MOST_LISTED, NewSched
 from penstock.engine.queues.schedules.zones import DEFAULT
 from penstock.protocols.kafka.verbs.document import Document, bytes_fields, refused
 from penstock.protocols.kafka.verbs.queues import group_and_topic, read_name
-from penstock.protocols.kafka.verbs.verb import Answer, Asked, Verb
+from penstock.protocols.kafka.verbs.verb import Answer, Asked, Right, Verb
 from penstock.records.record import Headers
 
 _LONGEST_LISTED: Final = 1024
@@ -114,15 +115,25 @@ def _message_fields(standing: Standing) -> dict[str, Any]:
     return {**bytes_fields("key", definition.key), **bytes_fields("value", value), "headers": headers}
 
 
-_NAMED: Final = frozenset({"queue", "partition", "schedule"})
+def _changing(name: str, act: Callable[[Asked], Awaitable[Answer]], *fields: str) -> Verb:
+    """One that takes the right to alter the queue, and to write to its topic."""
+    known = frozenset({"queue", "partition", "schedule", *fields})
+    return Verb(name, Operation.ALTER_CONFIGS, act, known, group_and_topic, besides=_to_write)
+
+
+def _to_write(document: Document) -> Sequence[Right]:
+    return ((Operation.WRITE, Resource(Kind.TOPIC, read_name(document).topic)),)
+
+
 VERBS: Final[tuple[Verb, ...]] = (
-    Verb(
+    _changing(
         "queue.schedule.add",
-        Operation.ALTER_CONFIGS,
         add_schedule,
-        _NAMED | {"cron", "zone", "key", "key_base64", "value", "value_base64", "headers"},
-        group_and_topic,
+        *("cron", "zone", "key", "key_base64", "value", "value_base64", "headers"),
     ),
+    _changing("queue.schedule.pause", pause_schedule),
+    _changing("queue.schedule.resume", resume_schedule),
+    _changing("queue.schedule.remove", remove_schedule),
     Verb(
         "queue.schedule.list",
         Operation.DESCRIBE,
@@ -130,7 +141,4 @@ VERBS: Final[tuple[Verb, ...]] = (
         frozenset({"queue", "partition", "after", "limit"}),
         group_and_topic,
     ),
-    Verb("queue.schedule.pause", Operation.ALTER_CONFIGS, pause_schedule, _NAMED, group_and_topic),
-    Verb("queue.schedule.resume", Operation.ALTER_CONFIGS, resume_schedule, _NAMED, group_and_topic),
-    Verb("queue.schedule.remove", Operation.ALTER_CONFIGS, remove_schedule, _NAMED, group_and_topic),
 )
