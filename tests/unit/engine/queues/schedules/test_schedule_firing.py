@@ -11,7 +11,7 @@ from tests.unit.engine.test_engine import Machine
 
 from penstock.engine.queues.schedules.machine import Standing
 from penstock.engine.queues.schedules.schedule import NAME, PLANNED_TIME
-from penstock.engine.queues.schedules.schedules import NewSchedule
+from penstock.engine.queues.schedules.schedules import SCHEDULES, NewSchedule
 from penstock.engine.reading import Cursor, Message
 from penstock.engine.topics import Topic
 from penstock.errors import Code, PenstockError
@@ -360,3 +360,38 @@ async def test_nothing_is_left_running_when_there_are_none() -> None:
         await asyncio.sleep(0.1)
         running_now = [task.get_name() for task in asyncio.all_tasks()]
         assert len([name for name in running_now if "schedules of" in name]) == 1
+
+
+@virtual
+async def test_its_log_is_compacted_and_tells_the_same() -> None:
+    """Hundreds of fires leave the last word on each, and the messages themselves once."""
+    settings = {**SCHEDULES.settings, "segment.bytes": "4096", "min.cleanable.dirty.ratio": "0.1"}
+    machine = Machine()
+    with patch("penstock.engine.queues.schedules.schedules.SCHEDULES", SCHEDULES._replace(settings=settings)):
+        async with running(machine.broker(**CALM)) as broker:
+            topic = await begun(broker)
+            await add(broker, "often", value=b"." * 2000)
+            await add(broker, "gone")
+            await broker.engine.schedules.remove(topic, "q", "gone")
+            await add(broker, "late", "0 0 1 1 *")
+            began = next_minute(broker)
+            await until_ms(broker, began + 400 * MINUTE_MS)
+            log = topic.partitions[0].attached[-1].leading()
+            assert log.end_offset > 1000
+            stored = sum(
+                len(data) for name, data in machine.files().items() if "~cron/0/" in name and name.endswith(".log")
+            )
+            assert stored < 20 * 4096, "nothing was compacted"
+            before, _ = await broker.engine.schedules.list(topic, "q", "", 10)
+            assert broker.stats.compactions
+    for name in [name for name in machine.files() if name.endswith("~cron/0/snapshot")]:
+        machine.disk.unlink(name)
+    async with running(machine.broker(**CALM)) as broker:
+        kept = broker.engine.topics.get("q")
+        assert kept is not None
+        after, _ = await broker.engine.schedules.list(kept, "q", "", 10)
+        assert [each.definition for each in after] == [each.definition for each in before]
+        await until_ms(broker, began + 402 * MINUTE_MS)
+        found = fires(await published(broker))
+        assert found == [("often", began + number * MINUTE_MS) for number in range(len(found))]
+        assert len(found) == 403
