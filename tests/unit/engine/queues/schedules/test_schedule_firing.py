@@ -3,18 +3,23 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 from tests.simulated_broker import Broker, running, virtual
 from tests.unit.engine.test_engine import Machine
 
-from penstock.engine.queues.schedules.machine import Standing
-from penstock.engine.queues.schedules.schedule import NAME, PLANNED_TIME
+from penstock.engine.partition import Partition
+from penstock.engine.publishing import Appended
+from penstock.engine.queues.schedules.cron import Cron
+from penstock.engine.queues.schedules.machine import ScheduleMachine, Standing
+from penstock.engine.queues.schedules.schedule import NAME, PLANNED_TIME, Definition
 from penstock.engine.queues.schedules.schedules import SCHEDULES, NewSchedule
 from penstock.engine.reading import Cursor, Message
 from penstock.engine.topics import Topic
 from penstock.errors import Code, PenstockError
+from penstock.records.batch import decode_header
 
 MINUTE_MS = 60_000
 CALM: dict[str, object] = {"upkeep_ms": 5000}
@@ -395,3 +400,73 @@ async def test_its_log_is_compacted_and_tells_the_same() -> None:
         found = fires(await published(broker))
         assert found == [("often", began + number * MINUTE_MS) for number in range(len(found))]
         assert len(found) == 403
+
+
+@virtual
+async def test_a_log_that_has_lost_what_came_before_takes_it_under_another_number() -> None:
+    async with running(Machine().broker(**CALM)) as broker:
+        await begun(broker)
+        await add(broker)
+        first, publish = next_minute(broker), broker.engine.forwarding.publish_again
+        refused: list[int] = []
+
+        async def publish_again(target: Partition, batch: bytes, *more: Any) -> Appended:
+            if not refused:
+                refused.append(decode_header(batch).producer_id)
+                raise PenstockError(Code.OUT_OF_ORDER_SEQUENCE, "as if it had lost some")
+            assert decode_header(batch).producer_id not in refused
+            return await publish(target, batch, *more)
+
+        with patch.object(broker.engine.forwarding, "publish_again", publish_again):
+            await until_ms(broker, first + MINUTE_MS + 100)
+        assert refused
+        assert fires(await published(broker)) == [("s", first), ("s", first + MINUTE_MS)]
+        assert broker.stats.queue_scheduled == 2
+
+
+@virtual
+async def test_zones_are_known_before_anybody_is_told_of_a_schedule() -> None:
+    """Also right after the start, before the first look at what is due."""
+    machine = Machine()
+    async with running(machine.broker(**CALM)) as broker:
+        await begun(broker)
+        await add(broker, zone="Europe/Berlin")
+    with patch("penstock.engine.queues.schedules.firing.Firing.after_step", lambda *_: None):
+        async with running(machine.broker(**CALM)) as broker:
+            topic = broker.engine.topics.get("q")
+            assert topic is not None
+            (standing,), _ = await broker.engine.schedules.list(topic, "q", "", 10)
+            assert standing.knows_zone
+            assert len(standing.next_ms) == 3
+
+
+@virtual
+async def test_a_queue_that_is_deleted_meanwhile_gets_no_schedule() -> None:
+    async with running(Machine().broker(**CALM)) as broker:
+        topic = await begun(broker)
+        check = broker.engine.schedules._zones.check
+
+        async def deleted_meanwhile(zone: str) -> None:
+            await check(zone)
+            await broker.engine.alter_queues(topic, lambda before: {})
+
+        with (
+            patch.object(broker.engine.schedules._zones, "check", deleted_meanwhile),
+            pytest.raises(PenstockError) as e,
+        ):
+            await add(broker)
+        assert e.value.code is Code.UNKNOWN_QUEUE
+
+
+def test_what_is_done_was_noted() -> None:
+    """A round that somebody else has ended, or that was noted anew, is not ended by who comes late."""
+    machine = ScheduleMachine(lambda expression, zone: Cron(expression))
+    machine.add(None, Definition("q", "s", "* * * * *", "UTC", None, b"", (), 0))
+    machine.come(MINUTE_MS, 10)
+    machine.note(None, 0, 7, [1])
+    noted = machine.round(0)
+    late = noted._replace(producer_id=6)
+    for step in (machine.done(MINUTE_MS, None, 0, late), machine.undo(None, 0, late)):
+        assert (list(step.records), machine.round(0)) == ([], noted)
+    assert len(machine.done(MINUTE_MS, None, 0, noted).records) == 2
+    assert not machine.done(MINUTE_MS, None, 0, noted).records
