@@ -82,6 +82,7 @@ class Code(StrEnum):
     UNKNOWN_QUEUE = "unknown_queue"
     STALE_RECEIPT = "stale_receipt"
     QUEUE_FULL = "queue_full"
+    INVALID_SCHEDULE = "invalid_schedule"
     # --- transactions
     TRANSACTIONAL_ID_NOT_FOUND = "transactional_id_not_found"
     INVALID_PRODUCER_ID_MAPPING = "invalid_producer_id_mapping"

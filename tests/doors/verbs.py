@@ -54,6 +54,11 @@ CASES: dict[str, dict[str, Any]] = {
     "queue.delayed": {**PARTITION, "most": 10},
     "queue.cancel": {**PARTITION, "offsets": [0]},
     "queue.deliver": {**PARTITION, "all": True},
+    "queue.schedule.add": {**QUEUE, "schedule": "nightly", "cron": "30 3 * * *", "value": "x"},
+    "queue.schedule.list": QUEUE,
+    "queue.schedule.pause": {**QUEUE, "schedule": "nightly"},
+    "queue.schedule.resume": {**QUEUE, "schedule": "nightly"},
+    "queue.schedule.remove": {**QUEUE, "schedule": "nightly"},
     "queue.redrive": {**PARTITION, "origin": "jobs", "most": 10},
 }
 """By verb. Users alice and role made are there; the key is not, nor is what seals called x, nor the queue at first."""

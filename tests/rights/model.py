@@ -97,6 +97,7 @@ def _both(operation: str) -> Sequence[Need]:
     return Need(operation, "group", "readers"), Need(operation, "topic", "books")
 
 
+_SCHEDULES: Final = (*_both("ALTER_CONFIGS"), Need("WRITE", "topic", "books"))
 QUEUE_VERBS: Final[Mapping[str, Sequence[Need]]] = {
     "queue.list": (),
     **dict.fromkeys(("queue.describe", "queue.where"), _both("DESCRIBE")),
@@ -107,6 +108,8 @@ QUEUE_VERBS: Final[Mapping[str, Sequence[Need]]] = {
     "queue.delayed": _both("READ"),
     "queue.deliver": (*_both("READ"), *_both("ALTER_CONFIGS")),
     **dict.fromkeys(("queue.delete", "queue.forget"), _both("DELETE")),
+    "queue.schedule.list": _both("DESCRIBE"),
+    **dict.fromkeys((f"queue.schedule.{verb}" for verb in ("add", "pause", "resume", "remove")), _SCHEDULES),
 }
 """The same of those about queues, here the queue of topic books and group readers."""
 COMMANDS: Final[Mapping[str, Sequence[Need]]] = {
@@ -121,6 +124,8 @@ COMMANDS: Final[Mapping[str, Sequence[Need]]] = {
     "queue delayed books:readers": _both("READ"),
     "queue delayed books:readers --cancel 0:1 --yes": QUEUE_VERBS["queue.cancel"],
     "queue delayed books:readers --now 0:1 --yes": QUEUE_VERBS["queue.deliver"],
+    "queue schedule list books:readers": _both("DESCRIBE"),
+    "queue schedule pause books:readers nightly": _SCHEDULES,
     "txn describe tx": [Need("DESCRIBE", "tx", "tx")],
     "acl list": [SEES_THE_CLUSTER],
     "acl add --user eve --allow read --topic eves": [CHANGES_RULES],

@@ -86,7 +86,7 @@ _SPARK = {
 _WARM = "Spark: a warm start"
 _KAFKA = {"PENSTOCK_TEST_PEER": "kafka"}
 _NOT_SLOW = ("-m", "not slow")
-_LONG_QUEUE = {"QUEUE_MESSAGES": "100000", "QUEUE_KILLS": "20"}
+_LONG_QUEUE = {"QUEUE_MESSAGES": "100000", "QUEUE_KILLS": "20", "SCHEDULE_MINUTES": "5"}
 
 _CHECK = Part("lint, types, contracts", ("make", "--no-print-directory", "check"), 100)
 _UNIT = (

@@ -12,6 +12,7 @@ from tests.simulation.cluster import DISK_DELAYS_S
 from tests.simulation.groups import GroupsWorkload
 from tests.simulation.log import LogWorkload
 from tests.simulation.queues import QueueWorkload
+from tests.simulation.schedules import ScheduleWorkload
 from tests.simulation.transactions import TransactionsWorkload
 from tests.simulation.workload import WorkloadFactory
 
@@ -43,6 +44,10 @@ def _transactions(kinds: str, *disk_delays_s: float, **more: Any) -> Scenario:
 
 def _queues(kinds: str) -> Scenario:
     return Scenario(kinds.split(), (QueueWorkload,))
+
+
+def _schedules(kinds: str) -> Scenario:
+    return Scenario(kinds.split(), (ScheduleWorkload,))
 
 
 _SLOW_S = 0.05
@@ -105,4 +110,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "snapshot_outlives_log": _groups(""),
     # queues
     "burial_begun_anew": _queues("kill_one kill_two confusion"),
+    # schedules
+    "round_begun_anew": _schedules("false_suspicion false_suspicion"),
+    "fires_before_the_note": _schedules("confusion confusion"),
 }

@@ -37,19 +37,30 @@ from tests.simulation.planted_attached import PLANTED_ATTACHED
 from tests.simulation.planted_coordination import PLANTED_COORDINATION
 from tests.simulation.planted_operations import PLANTED_OPERATIONS
 from tests.simulation.planted_queues import PLANTED_QUEUES
+from tests.simulation.planted_schedules import PLANTED_SCHEDULES
 from tests.simulation.planted_transformers import PLANTED_TRANSFORMERS
 from tests.simulation.queues import QueueWorkload
 from tests.simulation.scenarios import SCENARIOS, WHOLE, Scenario
+from tests.simulation.schedules import ScheduleWorkload
 from tests.simulation.transactions import TransactionsWorkload
 from tests.simulation.transformers import TransformWorkload
 from tests.simulation.workload import WorkloadFactory
 
-BUGS = PLANTED | PLANTED_COORDINATION | PLANTED_OPERATIONS | PLANTED_ATTACHED | PLANTED_QUEUES | PLANTED_TRANSFORMERS
+BUGS = (
+    PLANTED
+    | PLANTED_COORDINATION
+    | PLANTED_OPERATIONS
+    | PLANTED_ATTACHED
+    | PLANTED_QUEUES
+    | PLANTED_SCHEDULES
+    | PLANTED_TRANSFORMERS
+)
 _LOG: Sequence[WorkloadFactory] = (LogWorkload,)
 _ATTACHED_FROM = 250
 _ATTACHED: Sequence[WorkloadFactory] = (AttachedWorkload,)
 _QUEUES: Sequence[WorkloadFactory] = (QueueWorkload,)
 _TRANSFORMERS: Sequence[WorkloadFactory] = (TransformWorkload,)
+_SCHEDULES: Sequence[WorkloadFactory] = (ScheduleWorkload,)
 _COORDINATION: Sequence[WorkloadFactory] = (TransactionsWorkload, GroupsWorkload)
 RECOVERY_S = 30.0
 _OPERATED = 0.5
@@ -397,10 +408,12 @@ async def _recover(world: World, clients: "list[asyncio.Task[None]]") -> None:
 
 def workloads_of(seed: int) -> Sequence[WorkloadFactory]:
     """Of every four seeds three are about the log, and one is about coordinators; later on, some are about what is
-    attached to partitions: counters and queues.
+    attached to partitions: counters, queues and schedules.
     """
     if seed >= _ATTACHED_FROM and seed % 16 == 4:
         return _ATTACHED
+    if seed >= _ATTACHED_FROM and seed % 32 == 12:
+        return _SCHEDULES
     if seed >= _ATTACHED_FROM and seed % 16 in (8, 12):
         return _QUEUES
     return _COORDINATION if seed % 4 == 3 else _LOG
@@ -413,6 +426,8 @@ def scenario_of(planted: str) -> Scenario:
         return WHOLE._replace(workloads=_QUEUES)
     if planted in PLANTED_TRANSFORMERS:
         return WHOLE._replace(workloads=_TRANSFORMERS)
+    if planted in PLANTED_SCHEDULES:
+        return found if found.workloads else WHOLE._replace(workloads=_SCHEDULES)
     clients = _ATTACHED if planted in PLANTED_ATTACHED else _COORDINATION if planted in PLANTED_COORDINATION else _LOG
     return found if found.workloads else found._replace(workloads=clients)
 

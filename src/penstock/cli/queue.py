@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "delayed": (_DELAYED, "look at what is not due yet, cancel it, or deliver it now"),
     "where": (_VIEW, "find one message, and what is the matter with it"),
     "purge": (_REMOVAL, "empty a queue"),
+    "schedule": ("penstock.cli.queue_schedule", "publish messages at times, by cron expressions"),
     "redrive": ("penstock.cli.queue_redrive", "bring dead letters back"),
 }
 

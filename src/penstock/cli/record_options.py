@@ -151,14 +151,15 @@ def read_form(options: Mapping[str, Any], server: Server) -> Form:
         whole=options["whole"],
         route=options.get("route", False),
         key=None if options["key"] is None else options["key"].encode(errors="surrogateescape"),
-        headers=[_read_header(word) for word in options["headers"]],
+        headers=[read_header(word) for word in options["headers"]],
         partition=options.get("partition"),
         timestamp_ms=options.get("timestamp_ms"),
         limit=_text_limit(server),
     )
 
 
-def _read_header(word: str) -> tuple[str, bytes]:
+def read_header(word: str) -> tuple[str, bytes]:
+    """Raises `CommandError`."""
     name, equals, value = word.partition("=")
     if not name or not equals:
         raise CommandError(f"header {word!r} is no NAME=VALUE", code=USAGE)

@@ -35,6 +35,9 @@ from penstock.engine.queues.burials import Burials
 from penstock.engine.queues.queues import Queues
 from penstock.engine.queues.receiving import Receiving
 from penstock.engine.queues.saving import Saving
+from penstock.engine.queues.schedules.firing import Firing
+from penstock.engine.queues.schedules.schedules import Schedules
+from penstock.engine.queues.schedules.zones import Zones
 from penstock.engine.queues.share_ledgers import ShareLedgers
 from penstock.engine.queues.share_offsets import ShareOffsets
 from penstock.engine.queues.sharing import Sharing
@@ -156,6 +159,19 @@ class Engine:
             self.queues.tally,
         )
         self.transactional_acks = TransactionalAcks(self.queues, self.topics, self.transactions)
+        zones = Zones(disk)
+        firing = Firing(
+            self.topics,
+            self.queues.rulebook,
+            self.forwarding,
+            self.producer_ids,
+            zones,
+            clock,
+            self._tasks,
+            self.turns,
+            self.queues.tally,
+        )
+        self.schedules = Schedules(self.coordinators, self.topics, self.attach, clock, zones, firing)
         self.receiving = Receiving(self.queues, clock)
         find = partial(self.find_offset_by_time, committed=False)
         self.sharing = Sharing(self.queues, self.groups, self.group_configs, clock, find)

@@ -124,6 +124,13 @@ COUNTERS: tuple[Meaning, ...] = (
         "queue_burial_failures",
         "Tries to write dead letters that failed. They are made again; meanwhile the messages are dying, and kept.",
     ),
+    Meaning("queue_scheduled", "queue_scheduled_messages", "Messages of schedules that were published."),
+    Meaning(
+        "queue_schedule_failures",
+        "queue_schedule_failures",
+        "Messages of schedules that could not be published when it was tried. What was refused for a while is tried "
+        "again; what the topic would never take, as it is too large for it, waits for its schedule's next time.",
+    ),
     Meaning(
         "queue_unread_headers",
         "queue_unread_headers",

@@ -95,6 +95,8 @@ class Stats:
         "queue_leased",
         "queue_redriven",
         "queue_returned",
+        "queue_schedule_failures",
+        "queue_scheduled",
         "queue_settled",
         "queue_unread_headers",
         "recovered_bytes",
@@ -124,6 +126,8 @@ class Stats:
         self.queue_lane_delivered = {(lane,): 0 for lane in QUEUE_LANES}
         self.queue_burial_failures = 0
         self.queue_unread_headers = 0
+        self.queue_scheduled = 0
+        self.queue_schedule_failures = 0
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections_open = 0

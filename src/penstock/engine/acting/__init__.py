@@ -7,6 +7,7 @@ acting.py        one subject's verdicts, and the ways in
 topics.py        topics and their partitions
 groups.py        groups and their offsets
 queues.py        queues and their messages
+schedules.py     messages that queues get at times
 shares.py        where share groups stand
 transactions.py  transactions, and the ids of producers
 """

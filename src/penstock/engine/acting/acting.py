@@ -21,6 +21,7 @@ from penstock.engine.access import (
 )
 from penstock.engine.acting.groups import ActingGroups
 from penstock.engine.acting.queues import ActingQueues
+from penstock.engine.acting.schedules import ActingSchedules
 from penstock.engine.acting.shares import ActingShares
 from penstock.engine.acting.topics import ActingTopics
 from penstock.engine.acting.transactions import ActingTransactions
@@ -127,7 +128,7 @@ class Acting:
     rights: for what is no verb of the engine: the cluster's operations, settings, figures.
     """
 
-    __slots__ = ("_engine", "groups", "queues", "rights", "shares", "topics", "transactions")
+    __slots__ = ("_engine", "groups", "queues", "rights", "schedules", "shares", "topics", "transactions")
 
     def __init__(self, engine: "Engine", subject: Subject) -> None:
         self._engine = engine
@@ -136,6 +137,7 @@ class Acting:
         self.groups = ActingGroups(engine.groups, engine.group_configs, engine.topics, engine.share_offsets, rights)
         self.shares = ActingShares(engine, rights)
         self.queues = ActingQueues(engine, rights)
+        self.schedules = ActingSchedules(engine, rights)
         self.transactions = ActingTransactions(engine, rights)
 
     @property

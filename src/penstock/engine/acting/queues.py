@@ -117,7 +117,9 @@ class ActingQueues:
         return await self._engine.queues.deliver_now(partition, group, wanted)
 
     async def delete(self, partition: Partition, group: str) -> None:
+        """Forget what it has done, and with partition 0 its schedules."""
         self._check_destroy(partition, group)
+        await self._engine.schedules.forget_with(partition, group)
         await self._engine.queues.delete(partition, group)
 
     def rules(self, topic: str, group: str) -> QueueRules:

@@ -21,5 +21,6 @@ backoff.py   how long a returned message waits
 sharing.py   where a share group begins to read a partition
 share_offsets.py  where share groups stand, and are to; share_ledgers.py  what their coordinators have ledgers do
 expiry.py    who has waited too long
+schedules    a package: messages that a queue gets at times
 headers.py   what a message says of itself, and what the broker says of a dead letter
 """

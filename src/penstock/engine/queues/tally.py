@@ -73,6 +73,12 @@ class Tally:
     def burial_failed(self) -> None:
         self._stats.queue_burial_failures += 1
 
+    def scheduled(self, count: int) -> None:
+        self._stats.queue_scheduled += count
+
+    def schedule_failed(self) -> None:
+        self._stats.queue_schedule_failures += 1
+
     def unread_headers(self, count: int) -> None:
         self._stats.queue_unread_headers += count
 

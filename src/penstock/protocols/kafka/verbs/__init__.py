@@ -12,5 +12,6 @@ roles.py     roles, and who has them
 api_keys.py  API keys
 queues.py    queues: what there are, what they go by, what is in them
 queue_messages.py  their messages: leased, settled, looked at
+schedules.py       messages that queues get at times
 policy.py    what is in force: which rule decides, what `closed` would refuse, what secrets are sealed by
 """

@@ -1,5 +1,6 @@
 """The JSON of a question: an object, read field by field. What does not fit is refused by its name."""
 
+from base64 import b64encode
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeVar
@@ -42,6 +43,11 @@ class Document:
     def text(self, name: str, otherwise: str | None = None) -> str:
         """Without a value for its absence it has to be there."""
         found: str = self._get(name, str, "a text", otherwise, _MAX_TEXT_CHARS)
+        return found
+
+    def long_text(self, name: str, most: int) -> str:
+        """A text of so many characters, which has to be there."""
+        found: str = self._get(name, str, "a text", None, most)
         return found
 
     def flag(self, name: str) -> bool:
@@ -155,6 +161,16 @@ def read_word(name: str, said: str, words: type[E]) -> E:
         return words(said)
     except ValueError:
         raise refused(f"{name}: {_shown(said)} is not one of {', '.join(words)}") from None
+
+
+def bytes_fields(name: str, content: bytes | None) -> Mapping[str, str | None]:
+    """Bytes as JSON has them: as text where they are UTF-8, else in base64."""
+    if content is None:
+        return {name: None}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(content).decode()}
 
 
 def refused(what: str) -> PenstockError:

@@ -11,6 +11,7 @@ from penstock.security.directory import Directory
 from penstock.security.guard import Guard
 
 Answer = Mapping[str, Any]
+Right = tuple[Operation, Resource]
 
 
 class Asked(NamedTuple):
@@ -37,12 +38,17 @@ def _the_cluster(document: Document) -> Sequence[Resource]:
     return (THE_CLUSTER,)
 
 
+def _none(document: Document) -> Sequence[Right]:
+    return ()
+
+
 class Verb(NamedTuple):
     """Fields: see the module's text.
 
     act: called with who may; raises PenstockError. What it gives becomes JSON.
     fields: those that the document may have.
     about: what the right is taken to; nothing if the verb tells each only what it may see.
+    besides: other rights that it takes, and on what.
     changes_rules: whether it changes users, roles, rules or keys. Then the rules decide in every mode, and no API key
         is enough (`Guard.check_change`).
     """
@@ -53,6 +59,7 @@ class Verb(NamedTuple):
     fields: frozenset[str] = frozenset()
     about: Callable[[Document], Sequence[Resource]] = _the_cluster
     changes_rules: bool = False
+    besides: Callable[[Document], Sequence[Right]] = _none
 
     def check(self, asked: Asked) -> None:
         """Raises `NotAuthorised`, PenstockError."""
@@ -60,6 +67,8 @@ class Verb(NamedTuple):
             asked.caller.acting.rights.check(self.operation, *resource)
             if self.changes_rules:
                 asked.guard.check_change(asked.caller.acting.subject, self.operation, resource)
+        for operation, resource in self.besides(asked.document):
+            asked.caller.acting.rights.check(operation, *resource)
 
 
 def reading(name: str, act: Callable[[Asked], Awaitable[Answer]], *fields: str) -> Verb:
