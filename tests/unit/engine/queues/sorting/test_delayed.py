@@ -71,9 +71,10 @@ def test_memory_is_bounded_and_then_it_is_late_by_a_ten_thousandth(gap_ms: int) 
     assert late <= delay_ms / 10_000
 
 
-def test_a_pause_makes_nobody_late_who_came_before_it() -> None:
+@pytest.mark.parametrize("before", [30_000, 30_001])
+def test_a_pause_makes_nobody_late_who_came_before_it(before: int) -> None:
     day_ms = 86_400_000
-    published = [10 * at for at in range(30_000)] + [day_ms + 10 * at for at in range(30_000)]
+    published = [10 * at for at in range(before)] + [day_ms + 10 * at for at in range(30_000)]
     ripening = Ripening(2 * day_ms, 0)
     for at, when in enumerate(published):
         ripening.add(at + 1, when)

@@ -20,6 +20,12 @@ class Reader:
     def fallen_due(self, offsets: Iterable[int]) -> None:
         pass
 
+    def fallen_passed(self, strand: int) -> int:
+        return 0
+
+    def fallen_forgotten(self, strand: int, count: int) -> None:
+        pass
+
 
 def all_of(marks: Marks, strand: int) -> list[int]:
     """As who picks from it finds it."""
