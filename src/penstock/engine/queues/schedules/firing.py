@@ -11,7 +11,7 @@ The wall clock says when a time has come. It is looked at again after a while at
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -45,6 +45,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _TIMEOUT_S: Final = 30.0
 _LOOKED_AT: Final = 50
 """Expressions in one turn; some milliseconds."""
+_MUCH_BEHIND_MS: Final = 60_000
 _MOST_AT_ONCE: Final = 500
 _MOST_BYTES: Final = 512 * 1024
 
@@ -151,7 +152,9 @@ class _Runner:
         await firing.zones.load(machine.zones)
         while machine.unplanned and self._machine() is machine:
             await firing.turns.next()
-            for schedule in machine.plan(list(islice(machine.unplanned, _LOOKED_AT))):
+            numbers = list(islice(machine.unplanned, _LOOKED_AT))
+            self._warn_of_clock([machine.get(number) for number in numbers])
+            for schedule in machine.plan(numbers):
                 self._complain(schedule, f"time zone {schedule.definition.zone!r} is not known on this broker")
         while self._machine() is machine and machine.come(firing.clock.now_ms(), _LOOKED_AT):
             await firing.turns.next()
@@ -159,6 +162,16 @@ class _Runner:
             if partition not in self._sending:
                 self._sending.add(partition)
                 firing.tasks.spawn(self._send(partition, noted), f"fire {self._shard.partition.name}")
+
+    def _warn_of_clock(self, schedules: Iterable[Schedule]) -> None:
+        """If it is behind what was fired for already: they wait until it has come so far again."""
+        latest_ms = max((each.progress.base_ms for each in schedules), default=0)
+        if latest_ms > self._firing.clock.now_ms() + _MUCH_BEHIND_MS:
+            log_.limited("clock").warning(
+                "the clock is behind times that schedules have fired for; they wait until it has come so far again",
+                topic=self._shard.partition.topic,
+                fired_ms=latest_ms,
+            )
 
     # --- noting
 
@@ -169,7 +182,7 @@ class _Runner:
         topic = firing.topics.get(source.topic)
         if topic is None or self._machine() is not machine:
             return False
-        for partition, schedules in self._rounds(topic, machine).items():
+        for partition, schedules in (await self._rounds(topic, machine)).items():
             if schedules:
                 await self._note_round(machine, partition, [each.number for each in schedules])
                 return True
@@ -188,8 +201,11 @@ class _Runner:
         if self._machine() is machine:
             await self._shard.ask(lambda machine, now, to: machine.note(to, partition, producer_id, numbers))
 
-    def _rounds(self, topic: Topic, machine: ScheduleMachine) -> dict[int, list[Schedule]]:
-        """What is ready, by the partition it goes to, as far as that has room for another round, and it fits one."""
+    async def _rounds(self, topic: Topic, machine: ScheduleMachine) -> dict[int, list[Schedule]]:
+        """What is ready, by the partition it goes to, as far as that has room for another round, and it fits one.
+
+        Some of it, if it is very much.
+        """
         free = [each.index for each in topic.partitions if not machine.round(each.index).fires]
         if not free:
             return {}
@@ -198,7 +214,11 @@ class _Runner:
         keyless = led[self._turn % len(led)]
         room = dict.fromkeys(free, min(_MOST_BYTES, topic.config.max_message_bytes) - HEADER_BYTES)
         found: dict[int, list[Schedule]] = {}
-        for schedule in machine.ready:
+        for at, schedule in enumerate(machine.ready):
+            if at % _MOST_AT_ONCE == 0 and at:
+                if any(len(some) >= _MOST_AT_ONCE for some in found.values()):
+                    break
+                await self._firing.turns.next()
             definition = schedule.definition
             if not self._firing.rulebook.is_known(topic.name, definition.group):
                 continue  # it was deleted, or this broker has not heard of it yet

@@ -29,7 +29,7 @@ SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
 SCHEDULES: Final = Attachment(KIND, ScheduleCodec(), SETTINGS)
 AT: Final = 0
 """The partition of a topic beside which all schedules of its queues are."""
-MOST_LISTED: Final = 100
+MOST_LISTED: Final = 30
 """At a time: the next times of each are looked for."""
 
 Attach = Callable[[Topic, Attachment], Awaitable[None]]
