@@ -16,7 +16,7 @@ from penstock.testing.virtual_clock import run_virtual
 from tests.simulation.cluster import SimulatedBroker
 from tests.simulation.coordinators import OFFSETS, TRANSACTIONS
 from tests.simulation.scenarios import Scenario
-from tests.simulation.test_queue_features import ACK, QUEUE, Trial, offsets
+from tests.simulation.test_queue_features import ACK, QUEUE, Trial, offsets, trial
 from tests.simulation.test_simulation import check
 from tests.simulation.transactional_producer import produce
 from tests.simulation.transactions import fetch
@@ -145,3 +145,38 @@ def test_all_or_nothing_whoever_dies(step: str, victim: str) -> None:
         run_virtual(main, STEPS.index(step))
     finally:
         gc.collect()
+
+
+@trial()
+async def test_a_deleted_topic_holds_up_no_transaction(it: Trial) -> None:
+    """Also if there is another one of that name, with or without a queue."""
+    transaction = Transaction(it)
+    await transaction.begin()
+    await it.send(b"a")
+    (taken,) = await it.receive()
+    await transaction.write()
+    await transaction.acknowledge(make_receipt(0, taken.message.offset, taken.lease_id))
+
+    async def delete(broker: SimulatedBroker) -> None:
+        topic = broker.engine.topics.get(QUEUE)
+        assert topic is not None
+        await broker.engine.delete_topic(topic)
+
+    async def make_again(broker: SimulatedBroker) -> None:
+        topic = await broker.engine.create_topic(QUEUE, 1, assignment=[[3, 1, 2]])
+        if it.random.random() < 0.5:
+            await broker.engine.queues.attach(topic)
+
+    await it.ask(QUEUE, delete)
+    if it.random.random() < 0.7:
+        await it.cluster.call(2, make_again, 20.0)
+    await transaction.end(committed=True)
+
+    async def state(broker: SimulatedBroker) -> str:
+        return (await broker.engine.transactions.describe(ID)).state
+
+    async with asyncio.timeout(60):
+        while await it.ask(TRANSACTIONS[0], state) != "CompleteCommit":  # noqa: ASYNC110 - it is asked
+            await asyncio.sleep(0.1)
+    found = await it.ask(OUT, lambda broker: fetch(broker, (OUT, 0), 0, -1, committed=True))
+    assert [value for _, value in found.records] == [VALUE]
