@@ -24,6 +24,7 @@ _FLAGS: Final = (
     ("ttl", "TIME", "How long a message may wait for a consumer, such as 1d; none: for ever."),
     ("on-expiry", ("drop", "dead-letter"), "What becomes of a message whose time is over."),
     ("max-size", "SIZE", "What may wait in a partition: messages (10000), bytes (1GiB), both (10000,1GiB), or none."),
+    ("dedup-window", "TIME", "For how long messages with the same penstock-id are dropped, such as 5m; or none."),
     ("on-full", ("reject", "drop-oldest", "dead-letter"), "What happens when that much waits."),
 )
 _VALUES_HELP: Final = """\

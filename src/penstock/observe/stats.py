@@ -88,6 +88,7 @@ class Stats:
         "protocol_errors",
         "queue_burial_failures",
         "queue_dead_letters",
+        "queue_duplicates",
         "queue_leased",
         "queue_redriven",
         "queue_returned",
@@ -115,6 +116,7 @@ class Stats:
         self.queue_settled = {(how,): 0 for how in QUEUE_SETTLED}
         self.queue_returned = {(cause,): 0 for cause in QUEUE_RETURNED}
         self.queue_dead_letters = {(reason,): 0 for reason in QUEUE_DEATHS}
+        self.queue_duplicates = {("",): 0}  # by topic, so many at most (`once.windows`)
         self.queue_redriven = 0
         self.queue_burial_failures = 0
         self.queue_unread_headers = 0
