@@ -28,7 +28,7 @@ def test_everything_runs(page: str, tmp_path: Path) -> None:
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     for each in (command, python):
         each.chmod(0o755)
-    for name, text in _FILE.findall(GUIDE.read_text()):
+    for name, text in _FILE.findall((DOCS / f"{page}.md").read_text()):
         (place / name).write_text(text)
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PENSTOCK_")}
     lines = [line for block in _BLOCK.findall((DOCS / f"{page}.md").read_text()) for line in block.splitlines()]
