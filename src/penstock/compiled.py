@@ -15,6 +15,7 @@ from types import ModuleType
 MODULES = (
     "penstock.records.batch",
     "penstock.records.build",
+    "penstock.records.header_values",
     "penstock.records.record",
     "penstock.records.varint",
     "penstock.records.walk",

@@ -3,6 +3,8 @@
 librdkafka queues without being asked to wait, and calls back for every record. What is under way is bounded here, in
 records and in bytes, so that an input of any size needs the same memory, and so that its own queue is never full: a
 refused record in the middle of a batch would be overtaken by those behind it.
+
+A message with an id and no key goes to the partition of its id: sent again, it meets itself there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +23,7 @@ MAX_RECORDS = 100_000
 MAX_BYTES = 64 * 1024 * 1024
 _BATCH = 1000
 _POLL_S = 0.1
+_METADATA_S = 30.0
 
 QUEUE_PROPERTIES: Mapping[str, object] = {
     # Above what is ever under way; see the top.
@@ -65,6 +68,8 @@ class Sender:
         self._producer = producer
         self._topic = topic
         self._pending_bytes = 0
+        self._counts: dict[str, int] = {}
+        """Partitions of topics to which messages with ids go."""
         self._is_fatal = False  # the first failure says no more than that: the producer's own reason comes behind it
 
     def send(self, records: Sequence[Record]) -> None:
@@ -146,7 +151,7 @@ class Sender:
                 record.topic or self._topic,
                 record.value,
                 record.key,
-                record.partition,
+                record.partition if record.partition >= 0 else self._partition_by_id(record),
                 on_delivery=partial(self._settle, record),
                 timestamp=record.timestamp_ms,
                 headers=list(record.headers),
@@ -155,6 +160,22 @@ class Sender:
             self._refuse(record, error.args[0])
         except BufferError as error:
             self._fail(record, str(error))
+
+    def _partition_by_id(self, record: Record) -> int:
+        """-1 leaves the choice to librdkafka, which sends records without a key, or with an empty one, anywhere."""
+        from penstock.engine.queues.headers import routing_key
+        from penstock.records.partitioning import WITHOUT_SIGN, murmur2
+
+        wanted = None if record.key else routing_key(None, record.headers)
+        if wanted is None:
+            return -1
+        topic = record.topic or self._topic
+        if topic not in self._counts:
+            found = self._producer.list_topics(topic, timeout=_METADATA_S).topics[topic]
+            if not found.partitions:  # it is about to be made; nothing can be there already
+                return -1
+            self._counts[topic] = len(found.partitions)
+        return (murmur2(wanted) & WITHOUT_SIGN) % self._counts[topic]
 
     def _settle(self, record: Record, error: "KafkaError | None", message: "Message") -> None:
         self._pending_bytes -= record.size

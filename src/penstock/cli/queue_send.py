@@ -77,7 +77,9 @@ Priorities are 0 to 9, the highest, or critical, high, normal, low, background."
 @queue_argument
 @click.argument("messages", metavar="[MESSAGE]...", nargs=-1)
 @click.option("-f", "--file", "files", metavar="FILE", multiple=True, help="Read a file; - is standard input.")
-@click.option("--id", "message_id", metavar="ID", help="The message's id, by which 'penstock queue where' finds it.")
+@click.option(
+    "--id", "message_id", metavar="ID", help="The message's id; a queue with a dedup-window takes it once in that time."
+)
 @click.option("--ttl", "ttl_ms", metavar="TIME", type=TIME_TO_LIVE, help="How long it may wait, such as 1h.")
 @click.option("--priority", metavar="0-9|WORD", help="How urgent it is; 4, or normal, unless said.")
 @click.option("--delay", "delay_ms", metavar="TIME", type=Duration(), help="Not before so long, such as 10m.")

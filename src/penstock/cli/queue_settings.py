@@ -26,6 +26,7 @@ _FLAGS: Final[tuple[tuple[str, _Form, str], ...]] = (
     ("ttl", "TIME", "How long a message may wait for a consumer, such as 1d; none: for ever."),
     ("on-expiry", ("drop", "dead-letter"), "What becomes of a message whose time is over."),
     ("max-size", "SIZE", "What may wait in a partition: messages (10000), bytes (1GiB), both (10000,1GiB), or none."),
+    ("dedup-window", "TIME", "For how long messages with the same penstock-id are dropped, such as 5m; or none."),
     ("on-full", ("reject", "drop-oldest", "dead-letter"), "What happens when that much waits."),
     ("kind", ("standard", "fifo"), "With fifo, messages of a key come one at a time, in their order."),
     ("on-exhausted", ("skip", "block"), "Fifo: a key whose message failed too often goes on without it, or waits."),

@@ -26,6 +26,7 @@ publishing.py    the way in for records: appended, and told when they are as saf
 gathering.py     single messages of many connections as one batch a turn, wherever it is led
 forwarding.py    a batch through a broker that does not lead: to the leader, and there once
 opener.py        batches that cannot be kept at once
+once/            messages with an id, appended once within a window
 looking.py       the way out: slices of files, or a wait until there may be some
 reading.py       a cursor: slices, or records one by one, wherever they are led
 elsewhere.py     what other brokers lead, read from here, and what is led here, given to them

@@ -26,6 +26,8 @@ from penstock.engine.groups.groups import Groups
 from penstock.engine.local_catalogue import LocalCatalogue
 from penstock.engine.needs import logs_with_needs
 from penstock.engine.offset_lookup import Found, find_by_time, find_largest_time
+from penstock.engine.once.once import Around
+from penstock.engine.once.windows import Windows
 from penstock.engine.opener import Opener
 from penstock.engine.partition import Partition
 from penstock.engine.partition_events import PartitionEvents
@@ -148,6 +150,11 @@ class Engine:
             self._tasks,
             self.turns,
         )
+        ids = Around(clock, around.clock, disk, asyncio.Lock())
+        self.windows = Windows(self.topics, self.queues.rulebook.window_of, ids, self._tasks, self.turns, stats)
+        """Where duplicates are dropped."""
+        self.events.subscribe(self.windows)
+        self.topics.on_queues = self.windows.use_queues
         self.queues.burials = Burials(
             self.topics,
             self.queues.rulebook,

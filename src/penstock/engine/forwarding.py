@@ -228,7 +228,9 @@ class Forwarding:
             if not told.done():  # whoever asked may be gone
                 told.set_result(None)
 
-        publication = self._publishing.begin(durability, timeout_s, done, check=partial(self.check, subjects=subjects))
+        publication = self._publishing.begin(
+            durability, timeout_s, done, check=partial(self.check, subjects=subjects), drops=BROKERS not in subjects
+        )
         published = publication.add(partition, memoryview(batch))
         publication.wait()
         await told

@@ -168,8 +168,14 @@ class Leader(Replica):
         return self.append_checked(batch, header)
 
     def must_wait(self, header: Header) -> bool:
-        """Whether a batch has to wait its turn behind one of the same producer."""
-        return header.producer_id in self.waiting_producers
+        """Whether a batch has to wait its turn behind one of the same producer, or for duplicates to be looked for."""
+        if header.producer_id in self.waiting_producers:
+            return True
+        return self.once is not None and not header.is_transactional
+
+    def is_there(self, header: Header) -> bool:
+        """Whether a batch was appended before. Raises PenstockError if it does not follow its producer's last one."""
+        return _is_there(self.leading(), header)
 
     def check(self, batch: memoryview) -> Header:
         """Whether a client's batch may be appended, as far as its header tells. Raises PenstockError."""
@@ -206,12 +212,12 @@ class Leader(Replica):
         append_time = -1
         if len(batch) > config.max_message_bytes:  # it may have grown when it was opened
             raise self._too_large(batch)
-        if config.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        if config.timestamp_type is TimestampType.LOG_APPEND_TIME or self.once is not None:
             append_time = self._clock.now_ms()
             header = patch_append_time(batch, header, append_time)
         elif header.max_timestamp != NO_TIMESTAMP:
             check_timestamp(config, self.topic, header.max_timestamp, self._clock.now_ms())
-        if self.room is not None and not _is_there(log, header):
+        if self.room is not None and not header.is_control and not _is_there(log, header):
             self.room(header.record_count, len(batch))
         return log.append(batch, header, self.leader_epoch, append_time)
 

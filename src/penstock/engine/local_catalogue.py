@@ -399,8 +399,7 @@ class LocalCatalogue:
                 return
             value = replace(record, queues=queues).encode()
             await self._store.transact(expect={stored.key: stored.revision}, put={stored.key: value})
-            topic.queues = queues
-            self._topics.changed()
+            self._topics.use_queues(topic, queues)
 
     async def delete_topic(self, topic: Topic) -> None:
         async with self._changing:

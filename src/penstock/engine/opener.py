@@ -2,8 +2,9 @@
 
 Large batches are opened to look at their records; all batches are where a topic asks for more, with a
 `compression.type` of its own or `cleanup.policy=compact`. A transaction's first batch in a partition waits until its
-coordinator knows the partition. Each producer has a queue of its own in each partition, which keeps its order and makes
-nobody else wait; opening goes on one at a time for all of them, so that it never takes more than one thread.
+coordinator knows the partition. Where duplicates are dropped, batches are opened for their ids (`once`). Each producer
+has a queue of its own in each partition, which keeps its order and makes nobody else wait; opening goes on one at a
+time for all of them, so that it never takes more than one thread.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from penstock.engine.once.ids import read_ids
 from penstock.engine.partition import Partition
 from penstock.errors import Code, PenstockError
 from penstock.ports.disk import Disk
@@ -23,6 +25,9 @@ MOST_WAITING_BYTES = 256 << 20
 CROWDED_BYTES = 32 << 20
 """From here on, who sends more should wait for an answer first."""
 _MOST_REFUSED = 10_000
+_MOST_READ_HERE = 64 * 1024
+_MOST_IDS_READ_HERE = 200
+"""Ids of so many records are read on the event loop: a few tenths of a millisecond, as long as a thread takes."""
 
 
 class Admission(Protocol):
@@ -44,6 +49,7 @@ class _Waiting(NamedTuple):
     admission: Admission | None
     looked_at: bool
     check: Callable[[Partition], None] | None
+    drops: bool
 
 
 class Opener:
@@ -72,6 +78,7 @@ class Opener:
         *,
         looked_at: bool = False,
         check: Callable[[Partition], None] | None = None,
+        drops: bool = True,
     ) -> None:
         """Append a checked batch when it may be; `done` is called once, with what came of it.
 
@@ -80,6 +87,7 @@ class Opener:
         Args:
             looked_at: whether its records have been looked at, or need not be.
             check: called right before the append; what it raises refuses the batch.
+            drops: whether duplicates are left out, where the partition looks for them.
 
         Raises:
             PenstockError: NOT_AVAILABLE when too much waits already.
@@ -96,7 +104,7 @@ class Opener:
             queue = self._queues[partition, producer_id] = deque()
             partition.waiting_producers.add(producer_id)
             self._tasks.spawn(self._run(partition, producer_id, queue), "open batches")
-        queue.append(_Waiting(bytearray(batch), header, done, admission, looked_at, check))
+        queue.append(_Waiting(bytearray(batch), header, done, admission, looked_at, check, drops))
 
     async def _run(self, partition: Partition, producer_id: int, queue: deque[_Waiting]) -> None:
         while queue:
@@ -151,6 +159,10 @@ class Opener:
         elif not waiting.looked_at:
             async with self._opening:
                 await self._disk.run(check_records, batch, header)
+        if partition.once is not None and not header.is_transactional:
+            appended = await self._append_once(partition, waiting, batch, header)
+            if appended is not None:
+                return appended
         if waiting.admission is not None:
             waiting.admission.check(place)
         elif header.is_transactional and not partition.is_in_transaction(header):
@@ -162,3 +174,18 @@ class Opener:
         if waiting.check is not None:
             waiting.check(partition)
         return partition.append_checked(batch, header)
+
+    async def _append_once(
+        self, partition: Partition, waiting: _Waiting, batch: memoryview, header: Header
+    ) -> Appended | None:
+        """None if duplicates are looked for no more."""
+        if not header.codec and len(batch) <= _MOST_READ_HERE and header.record_count <= _MOST_IDS_READ_HERE:
+            ids = read_ids(batch, header)
+        else:
+            async with self._opening:
+                ids = await self._disk.run(read_ids, batch, header)
+        while (once := partition.once) is not None:
+            appended = await once.append(batch, header, ids, waiting.check, drops=waiting.drops)
+            if appended is not None:
+                return appended
+        return None

@@ -132,6 +132,8 @@ class Publishing:
         done: Callable[["Publication"], None],
         transaction: InTransaction | None = None,
         check: Callable[[Partition], None] | None = None,
+        *,
+        drops: bool = True,
     ) -> "Publication":
         """A publication to add batches to.
 
@@ -141,8 +143,9 @@ class Publishing:
                 logged.
             check: whether a partition may still be written to, asked before a batch that had to wait is appended.
                 Raises PenstockError.
+            drops: whether duplicates are left out where a queue wants that; not of what brokers move.
         """
-        return Publication(self._opener, self._transactions, durability, timeout_s, done, transaction, check)
+        return Publication(self._opener, self._transactions, durability, timeout_s, done, transaction, check, drops)
 
     @property
     def is_crowded(self) -> bool:
@@ -160,6 +163,7 @@ class Publication:
         "_check",
         "_deferred",
         "_done",
+        "_drops",
         "_is_over",
         "_opener",
         "_pending",
@@ -181,8 +185,10 @@ class Publication:
         done: Callable[["Publication"], None],
         transaction: InTransaction | None,
         check: Callable[[Partition], None] | None,
+        drops: bool = True,
     ) -> None:
         self._check = check
+        self._drops = drops
         self._opener = opener
         self._transactions = transactions
         self.durability = durability
@@ -354,6 +360,7 @@ class Publication:
             admission,
             looked_at=deferred.looked_at,
             check=self._check,
+            drops=self._drops,
         )
 
 

@@ -19,6 +19,7 @@ from penstock.storage.log.log import Floor, Log
 if TYPE_CHECKING:
     from penstock.engine.elsewhere import Elsewhere
     from penstock.engine.needs import TellsNeeds
+    from penstock.engine.once.once import Once
     from penstock.engine.partition import Partition
 
 
@@ -51,6 +52,7 @@ class Replica:
         "needs",
         "offline",
         "on_followers_moved",
+        "once",
         "room",
         "state",
         "steps",
@@ -91,6 +93,8 @@ class Replica:
         """Appends and reads here since the start: the broker's work is shared out among partitions by it."""
         self.room: Callable[[int, int], None] | None = None
         """Asked whether so many records of so many bytes may come; it raises PenstockError. None where all may."""
+        self.once: Once | None = None
+        """Who drops duplicates of what was appended lately; None where nobody has asked for that, or on a follower."""
         self.waiting_producers: set[int] = set()
         """Producers with a batch that is being opened, or waits for something; see `opener`."""
         self.guards: dict[int, object] = {}

@@ -124,6 +124,8 @@ class Topics:
         self._by_id: dict[UUID, Topic] = {}
         self._attached_by_id: dict[UUID, Topic] = {}
         self.revision = 0
+        self.on_queues: Callable[[Topic], None] = _nobody
+        """Called when a topic is there, and when it has other queues than before."""
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(sorted(self._by_name.values(), key=lambda topic: topic.name))
@@ -150,6 +152,7 @@ class Topics:
         self._by_name[topic.name] = topic
         self._by_id[topic.topic_id] = topic
         self.show_attached(topic)
+        self.on_queues(topic)
 
     def show_attached(self, topic: Topic) -> None:
         """Followers may ask for what is attached to a topic that is here."""
@@ -164,8 +167,14 @@ class Topics:
         self.revision += 1
 
     def changed(self) -> None:
-        """A topic has more partitions or other queues than before, or others lead or follow some partitions."""
+        """A topic has more partitions than before, or others lead or follow some partitions."""
         self.revision += 1
+
+    def use_queues(self, topic: Topic, queues: QueueSettings) -> None:
+        """A topic has other queues than before."""
+        topic.queues = queues
+        self.revision += 1
+        self.on_queues(topic)
 
     def get(self, name: str) -> Topic | None:
         return self._by_name.get(name)
@@ -214,3 +223,7 @@ def _unknown(topic: Topic | None, topic_id: UUID, index: int) -> PenstockError:
     if topic is None:
         return PenstockError(Code.UNKNOWN_TOPIC_ID, f"no topic with id {topic_id} here")
     return PenstockError(Code.UNKNOWN_TOPIC, f"no partition {index} of topic {topic.name!r} here")
+
+
+def _nobody(topic: Topic) -> None:
+    return None

@@ -141,7 +141,7 @@ COUNTERS: tuple[Meaning, ...] = (
 
 
 class Counted(NamedTuple):
-    """A field of `Stats` that counts by labels, all of them from fixed lists."""
+    """A field of `Stats` that counts by labels, from fixed lists or of a number that has a limit."""
 
     field: str
     name: str
@@ -199,6 +199,13 @@ LABELLED_COUNTERS: tuple[Counted, ...] = (
         "queue_dead_letters",
         "Dead letters written, by why the message died.",
         ("reason",),
+    ),
+    Counted(
+        "queue_duplicates",
+        "queue_duplicate_messages",
+        "Messages that were not appended because their id was there already, within the dedup-window of their queue. "
+        "Topics beyond the first hundred are added up with an empty name.",
+        ("topic",),
     ),
 )
 

@@ -90,6 +90,7 @@ class Stats:
         "protocol_errors",
         "queue_burial_failures",
         "queue_dead_letters",
+        "queue_duplicates",
         "queue_lane_arrived",
         "queue_lane_delivered",
         "queue_leased",
@@ -121,6 +122,7 @@ class Stats:
         self.queue_settled = {(how,): 0 for how in QUEUE_SETTLED}
         self.queue_returned = {(cause,): 0 for cause in QUEUE_RETURNED}
         self.queue_dead_letters = {(reason,): 0 for reason in QUEUE_DEATHS}
+        self.queue_duplicates = {("",): 0}  # by topic, so many at most (`once.windows`)
         self.queue_redriven = 0
         self.queue_lane_arrived = {(lane,): 0 for lane in QUEUE_LANES}
         self.queue_lane_delivered = {(lane,): 0 for lane in QUEUE_LANES}

@@ -1,11 +1,16 @@
 """Control batches: records the broker writes about transactions, which clients read but never show (KIP-98).
 
-A marker is one record whose key is (version, type): 0 aborts, 1 commits. Types nobody knows are to be skipped.
+A marker is one record whose key is (version, type): 0 aborts, 1 commits. Types nobody knows are to be skipped. One such
+is ours: a gap stands for records of an idempotent producer that were not kept, and has their sequences.
 """
 
 from enum import IntEnum
 from struct import Struct
+from typing import Final
 
+from crc32c import crc32c
+
+from penstock.records.batch import BATCH_HEADER, CRC_START, Header, decode_header
 from penstock.records.build import build_batch
 from penstock.records.compression import CompressionError
 from penstock.records.record import RecordError, iterate_batch
@@ -15,6 +20,10 @@ _MARKER_VALUE = Struct(">hi")  # version, coordinator epoch
 _LARGEST_BATCH = 1 << 20
 NO_COORDINATOR = -1
 """In place of a coordinator's epoch: the marker was asked for by somebody else."""
+
+
+_GAP: Final = 0x7065
+"""Kafka's own types are small numbers."""
 
 
 class Marker(IntEnum):
@@ -28,6 +37,24 @@ def build_marker(producer_id: int, producer_epoch: int, marker: Marker, coordina
     return build_batch(
         [record], producer_id=producer_id, producer_epoch=producer_epoch, transactional=True, control=True
     )
+
+
+def build_gap(header: Header) -> bytes:
+    """A batch in place of one that was sent: of its producer, with its sequences and as many offsets."""
+    record = (CONTROL_KEY.pack(0, _GAP), None, (), header.max_timestamp)
+    made = bytearray(
+        build_batch(
+            [record],
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            control=True,
+        )
+    )
+    fields = decode_header(made)._replace(last_offset_delta=header.last_offset_delta, crc=0)
+    BATCH_HEADER.pack_into(made, 0, *fields)
+    BATCH_HEADER.pack_into(made, 0, *fields._replace(crc=crc32c(memoryview(made)[CRC_START:])))
+    return bytes(made)
 
 
 def decode_marker(batch: bytes | memoryview) -> Marker | None:

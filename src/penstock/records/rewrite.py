@@ -55,6 +55,12 @@ def check_records(batch: memoryview, header: Header, *, keyed: bool = False, lim
         pass
 
 
+def read_section(batch: memoryview, header: Header) -> bytes:
+    """The records of a batch as they are uncompressed, each looked at. Raises as `check_records`."""
+    with _looked_into(batch, header, keyed=False, limit=LARGEST_OPENED_BYTES) as section:
+        return bytes(section)
+
+
 @contextmanager
 def _looked_into(batch: memoryview, header: Header, keyed: bool, limit: int) -> Iterator[bytes | memoryview]:
     """The records of a batch as they are uncompressed, each looked at; see `opened`. Raises as `check_records`."""

@@ -1,6 +1,8 @@
 """The account of what was sent, with a producer that answers when asked."""
 
 from collections.abc import Callable
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from penstock.cli import delivery
 from penstock.cli.delivery import Sender
 from penstock.cli.failure import CommandError
 from penstock.cli.record_input import Record
+from penstock.records.partitioning import new_partitioner
 
 
 class SlowProducer:
@@ -21,6 +24,8 @@ class SlowProducer:
         self._refuse = refuse or {}
         self._waiting: list[tuple[bytes | None, int, Callable[[KafkaError | None, Message], None]]] = []
         self._offset = 0
+        self.partitions = 6
+        self.asked = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -46,6 +51,10 @@ class SlowProducer:
         self._waiting.append((value, partition, settle))
         self.most = max(self.most, len(self._waiting))
         self.most_bytes = max(self.most_bytes, sum(len(value or b"") for value, _, _ in self._waiting))
+
+    def list_topics(self, topic: str, *, timeout: float) -> Any:
+        self.asked += 1
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=dict.fromkeys(range(self.partitions)))})
 
     def poll(self, timeout_s: float) -> None:
         for _ in range(min(7, len(self._waiting))):
@@ -132,3 +141,38 @@ def test_offsets_of_each_partition() -> None:
         ("t", 0): (3, 0, 4),
         ("t", 1): (3, 1, 5),
     }
+
+
+def test_a_message_with_an_id_goes_to_the_partition_of_its_id() -> None:
+    ids = [b"order-%d" % number for number in range(40)]
+    places = []
+    for _ in range(2):
+        producer = SlowProducer()
+        sending = sender(producer)
+        sending.send([Record("f", 1, b"", headers=[("penstock-id", b"x"), ("penstock-id", each)]) for each in ids])
+        places.append([partition for _, partition in producer.order])
+        assert producer.asked == 1
+    assert places[0] == places[1]
+    assert set(places[0]) == set(range(6))
+    assert places[0] == [new_partitioner("murmur2", Random(1)).choose(each, 6) for each in ids]
+
+
+def test_a_key_and_a_partition_come_before_an_id() -> None:
+    with_id, unread = [("penstock-id", b"a")], [("penstock-id", b"\xff")]
+    for record, partition in (
+        (Record("f", 1, b"", b"key", headers=with_id), -1),
+        (Record("f", 1, b"", headers=with_id, partition=5), 5),
+        (Record("f", 1, b"", headers=unread), -1),
+        (Record("f", 1, b"", b"", headers=with_id), 0),  # librdkafka takes an empty key for none
+    ):
+        producer = SlowProducer()
+        producer.partitions = 1
+        sender(producer).send([record])
+        assert [each for _, each in producer.order] == [partition]
+
+
+def test_of_a_topic_that_is_not_there_yet_nobody_knows_the_partitions() -> None:
+    producer = SlowProducer()
+    producer.partitions = 0
+    sender(producer).send([Record("f", 1, b"", headers=[("penstock-id", b"a")])] * 2)
+    assert [partition for _, partition in producer.order] == [-1, -1] and producer.asked == 2

@@ -165,8 +165,7 @@ class Roles:
         elif dict(topic.config.given) != dict(acting_settings(topic.name, entry.record.settings)):
             self._use_config(topic, entry.record.settings)
         if topic.queues != entry.record.queues:
-            topic.queues = entry.record.queues
-            self._engine.topics.changed()
+            self._engine.topics.use_queues(topic, entry.record.queues)
         for index in range(len(topic.partitions), entry.record.partitions):
             if index not in states:
                 break  # told of soon

@@ -12,7 +12,7 @@ from penstock.engine.queues.machine import Figures, Leased, Want, Whereabouts
 from penstock.engine.queues.names import QueueName
 from penstock.engine.queues.queues import KIND
 from penstock.engine.queues.receiving import Delivery
-from penstock.engine.queues.settings import OWN_TARGET, QUEUE_RULES, QueueRules, parse_rules
+from penstock.engine.queues.settings import DEDUP_WINDOW, OWN_TARGET, QUEUE_RULES, QueueRules, parse_rules
 from penstock.engine.queues.sorting.early import own_due_time
 from penstock.engine.queues.sorting.later import Waiting
 from penstock.engine.queues.sorting.standing import Standing
@@ -22,6 +22,7 @@ from penstock.engine.queues.verdicts import By, Change
 from penstock.engine.queues.window import Run
 from penstock.engine.reading import Message, Slice
 from penstock.engine.topics import Topic
+from penstock.errors import Code, PenstockError
 
 if TYPE_CHECKING:
     from penstock.engine.acting.acting import Verdicts
@@ -71,6 +72,7 @@ class ActingQueues:
             settings = alter(queues.get(group))
             if settings is not None:
                 self._check_target(name, parse_rules(queues.get(group, {}), QUEUE_RULES), settings)
+                _check_window(name, settings)
             others = {name: given for name, given in queues.items() if name != group}
             return others if settings is None else {**others, group: settings}
 
@@ -250,3 +252,14 @@ class ActingQueues:
 
     def unwatch(self, partition: Partition, group: str, wake: Wake) -> None:
         self._engine.queues.unwatch(partition, group, wake)
+
+
+def _check_window(name: QueueName, settings: Mapping[str, str]) -> None:
+    """Raises PenstockError INVALID_CONFIG: what is appended is the same for all queues of a topic."""
+    if name.group != name.topic and parse_rules(settings, QUEUE_RULES).dedup_ms is not None:
+        raise PenstockError(
+            Code.INVALID_CONFIG,
+            f"queue setting {DEDUP_WINDOW} is {settings[DEDUP_WINDOW]!r} for {str(name)!r}; duplicates are dropped for "
+            "all queues of a topic alike",
+            help=f"give it to queue {name.topic!r}",
+        )

@@ -9,7 +9,7 @@ Whoever publishes has no say in these, so a door strips them of what clients sen
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
@@ -159,6 +159,20 @@ def read_value(name: str, value: bytes | None) -> int | str | None:
         return reader.parse(_text_of(value, reader.longest_bytes))
     except ValueError:
         return None
+
+
+def routing_key(key: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> bytes | None:
+    """What a message's partition is chosen by: its key, or else its id, so that one sent again finds itself there."""
+    if key is not None:
+        return key
+    for name, value in reversed(headers):
+        if name == MESSAGE_ID:
+            try:
+                _text_of(value, LONGEST_ID_BYTES)
+            except ValueError:
+                return None
+            return value
+    return None
 
 
 def make_death_headers(death: Death) -> Headers:

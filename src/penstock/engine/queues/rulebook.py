@@ -82,6 +82,11 @@ class Rulebook:
         """What of its queues' rules says in which order messages are given out."""
         return self._of(topic).sorting
 
+    def window_of(self, topic: str) -> int | None:
+        """For how long duplicates of its messages are dropped, in milliseconds: as the topic's own queue has it."""
+        rules = self._of(topic).rules.get(topic)
+        return None if rules is None else rules.dedup_ms
+
     def targets(self, topic: str) -> Collection[str]:
         """Where the dead letters of its queues go."""
         found = [target_of(QueueName(topic, group), rules) for group, rules in self._of(topic).rules.items()]

@@ -21,6 +21,8 @@ MOST_VISIBILITY_MS: Final = 12 * 3_600_000
 MOST_ATTEMPTS: Final = 200
 MOST_UNACKED: Final = 1_000_000
 MOST_TTL_MS: Final = 36_500 * 86_400_000
+LEAST_DEDUP_MS: Final = 1000
+MOST_DEDUP_MS: Final = 7 * 86_400_000
 MOST_MESSAGES: Final = 10**12
 MOST_BYTES: Final = 1 << 50
 MOST_DELAY_MS: Final = 365 * 86_400_000
@@ -30,6 +32,7 @@ MOST_WEIGHT: Final = 100
 OWN_TARGET: Final = ""
 """Dead letters go to the topic that is named after the queue (`names.dead_letter_topic`)."""
 
+DEDUP_WINDOW: Final = "dedup-window"
 _NOTHING: Final = "none"
 _OWN_TARGET_TEXT: Final = "default"
 _BROKERS_OWN: Final = "__"
@@ -66,6 +69,7 @@ class QueueRules(NamedTuple):
         lanes: how priorities share a queue.
         tenant_weights: of tenants that get more or less than others.
         delay_ms: how long each message waits that does not say so itself.
+        dedup_ms: for so long messages are dropped that have the id of one before; None: never. Of a topic's own queue.
     """
 
     visibility_ms: int = 30_000
@@ -87,6 +91,7 @@ class QueueRules(NamedTuple):
     lanes: LaneOrder = LaneOrder.WEIGHTED
     tenant_weights: tuple[tuple[str, float], ...] = ()
     delay_ms: int = 0
+    dedup_ms: int | None = None
 
 
 QUEUE_RULES: Final = QueueRules()
@@ -408,6 +413,15 @@ _ROWS: Final = (
         "Whether retention spares what the queue has not settled.",
         _parse_flag,
         lambda durable: str(durable).lower(),
+    ),
+    _of(
+        "dedup_ms",
+        DEDUP_WINDOW,
+        f"{_NOTHING}, or {format_duration(LEAST_DEDUP_MS)} to {format_duration(MOST_DEDUP_MS)}",
+        "For how long a message is dropped that has the penstock-id of one before. Of the queue that is named as its "
+        "topic.",
+        _or_nothing(_time(LEAST_DEDUP_MS, MOST_DEDUP_MS)),
+        lambda dedup_ms: _NOTHING if dedup_ms is None else format_duration(dedup_ms),
     ),
 )
 SETTINGS: Final[Mapping[str, Setting]] = {setting.name: setting for setting in _ROWS}

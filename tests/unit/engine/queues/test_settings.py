@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from penstock.engine.queues.backoff import Backoff
 from penstock.engine.queues.settings import (
+    LEAST_DEDUP_MS,
     LEAST_VISIBILITY_MS,
     MOST_ATTEMPTS,
     MOST_BYTES,
+    MOST_DEDUP_MS,
     MOST_DELAY_MS,
     MOST_MESSAGES,
     MOST_TTL_MS,
@@ -53,6 +55,7 @@ rules = st.builds(
     lanes=st.sampled_from(LaneOrder),
     tenant_weights=st.sampled_from([(), (("gold", 4.0), ("trial", 0.25))]),
     delay_ms=st.integers(0, MOST_DELAY_MS),
+    dedup_ms=st.none() | st.integers(LEAST_DEDUP_MS, MOST_DEDUP_MS),
 )
 
 
@@ -75,6 +78,7 @@ def test_what_queues_go_by_unless_told() -> None:
         "tenant-weights": "none",
         "delay": "none",
         "durable": "true",
+        "dedup-window": "none",
     }
 
 
@@ -120,6 +124,9 @@ def test_nothing_given_changes_nothing(base: QueueRules) -> None:
         ("max-size", "512MiB, 10000", {"max_messages": 10_000, "max_bytes": 512 << 20}),
         ("on-full", "drop-oldest", {"on_full": "drop-oldest"}),
         ("durable", "false", {"durable": False}),
+        ("dedup-window", "1s", {"dedup_ms": 1000}),
+        ("dedup-window", "7d", {"dedup_ms": 604_800_000}),
+        ("dedup-window", "none", {"dedup_ms": None}),
     ],
 )
 def test_one_key_changes_what_it_names(name: str, text: str, changed: dict[str, Any]) -> None:
@@ -153,6 +160,9 @@ def test_a_share_groups_limit_may_count_attempts() -> None:
         ("max-attempts", "9" * 5000),
         ("max-deliveries", "0"),
         ("max-deliveries", "none"),
+        ("dedup-window", "999ms"),
+        ("dedup-window", "169h"),
+        ("dedup-window", "0"),
         ("backoff", "exponential:1s..8d"),
         ("backoff", "sometimes"),
         ("dead-letter", ""),
@@ -235,6 +245,7 @@ def test_every_field_has_a_key() -> None:
         lanes=LaneOrder.STRICT,
         tenant_weights=(("gold", 4.0),),
         delay_ms=1,
+        dedup_ms=1000,
     )
     assert all(one != another for one, another in zip(other, QUEUE_RULES, strict=True))
     assert parse_rules(format_rules(other), QUEUE_RULES) == other
