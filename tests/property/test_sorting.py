@@ -34,6 +34,7 @@ class Message:
     said: Said
     due: int
     is_own_due: bool
+    sent: int
     state: str = "free"
     lease: int = 0
 
@@ -50,6 +51,8 @@ class Trial:
         self.messages: list[Message] = []
         self.entries: list[tuple[object, ...]] = []
         self.end_bound = 0
+        self.looked = 0
+        """Messages that were looked at, by the broker that leads."""
         self.machine = self.make()
         self.keep(self.machine.open(self.now, 0, "q", 0))
         self.machine.look_from(0)
@@ -63,17 +66,25 @@ class Trial:
     # --- what can happen
 
     def send(self) -> None:
-        chance, said = self.chance, []
+        chance = self.chance
         begin, count = len(self.messages), chance.choice((1, 3, 20, 70))
         is_plain = chance.random() < 0.3
         for offset in range(begin, begin + count):
             each = Said(offset) if is_plain else self.say(offset)
             own = each.due_ms is not None
             due = each.due_ms if each.due_ms is not None else self.now + self.rules.delay_ms
-            self.messages.append(Message(each, due, own))
-            if each != Said(offset):
-                said.append(each)
-        self.machine.looked(self.now, begin + count - 1, said, self.now)
+            self.messages.append(Message(each, due, own, self.now))
+        self.look(None if chance.random() < 0.8 else chance.choice((1, 10)))
+
+    def look(self, most: int | None = None) -> None:
+        """At so many more messages, or at all."""
+        until = len(self.messages) if most is None else min(self.looked + most, len(self.messages))
+        more = self.messages[self.looked : until]
+        if not more:
+            return
+        said = [each.said for each in more if each.said != Said(each.said.offset)]
+        self.machine.looked(self.now, until - 1, said, min(max(each.sent for each in more), self.now))
+        self.looked = until
 
     def say(self, offset: int) -> Said:
         chance = self.chance
@@ -85,11 +96,7 @@ class Trial:
             due_ms=self.now + chance.choice((-5, 0, 1, 40, 700)) if chance.random() < 0.3 else None,
         )
 
-    def lease(self, *, is_looked_at: bool = True) -> None:
-        """
-        Args:
-            is_looked_at: all records were, so nothing that can be had is held back.
-        """
+    def lease(self) -> None:
         chance = self.chance
         most, lane = chance.choice((1, 2, 10, 100)), chance.choice((None, None, None, *range(5)))
         end = chance.choice((len(self.messages), self.end_bound))
@@ -104,7 +111,8 @@ class Trial:
             keys = [self.messages[offset].said.key for offset in got if self.messages[offset].said.key]
             assert len(keys) == len(set(keys)), "two of a key at a time"
             self.check_order(got)
-        if is_looked_at and (not self.rules.is_fifo or (lane is None and end == len(self.messages))):
+        is_all = self.looked == len(self.messages)  # before that it may have to wait
+        if is_all and (not self.rules.is_fifo or (lane is None and end == len(self.messages))):
             there = {offset for offset in free if self.surely_due(self.messages[offset])}
             assert len(got) >= min(most, self.most_of(there)), f"{sorted(there - set(got))} were left out"
         for offset in got:
@@ -117,7 +125,7 @@ class Trial:
     def free(self, end: int, lane: int | None) -> set[int]:
         out = {each.said.key for each in self.messages if each.said.key and each.state in ("out", "waits", "back")}
         found = set()
-        for offset, each in enumerate(self.messages[:end]):
+        for offset, each in enumerate(self.messages[: min(end, self.looked)]):
             if each.state not in ("free", "back", "shaken") or each.due > self.now:
                 continue
             if self.rules.is_fifo and each.state == "free" and each.said.key in out:
@@ -191,19 +199,12 @@ class Trial:
 
     def look_again(self) -> None:
         start = next(iter(self.machine.groups)).window.start
-        self.lease(is_looked_at=False)
+        self.looked = 0
+        self.lease()
         self.machine.look_from(start)
-        at = start
-        while at < len(self.messages):
-            self.lease(is_looked_at=False)
-            until = min(at + self.chance.choice((1, 50, 500)), len(self.messages))
-            said = [each.said for each in self.messages[at:until] if each.said != Said(each.said.offset)]
-            published = max(each.due - self.rules.delay_ms for each in self.messages[at:until])
-            self.machine.looked(self.now, until - 1, said, min(published, self.now))
-            at = until
-        for message in self.messages[start:]:
-            if self.rules.delay_ms and not message.is_own_due and message.state == "free":
-                message.due = max(message.due, 0)
+        self.looked = start
+        for _ in range(self.chance.choice((0, 1, 3, 20))):
+            self.look(self.chance.choice((1, 50, 500)))
 
     def trim(self) -> None:
         self.machine.sorting.trim(self.machine.groups)
@@ -218,7 +219,7 @@ def test_what_is_leased_is_what_can_be_had(name: str, seed: int, monkeypatch: py
 def play(rules: QueueRules, chance: random.Random) -> None:
     trial = Trial(rules, chance)
     steps = [trial.send, trial.lease, trial.lease, trial.settle, trial.settle, trial.wait]
-    steps += [trial.purge, trial.trim]
+    steps += [trial.purge, trial.trim, trial.look]
     if not rules.delay_ms:
         steps.append(trial.lead_anew)
     for _ in range(STEPS):

@@ -21,6 +21,8 @@ backoff.py   how long a returned message waits
 sharing.py   where a share group begins to read a partition
 share_offsets.py  where share groups stand, and are to; share_ledgers.py  what their coordinators have ledgers do
 expiry.py    who has waited too long
+single_active.py  where one consumer at a time gets everything
+sorting      a package: which message is next, where messages are not alike
 schedules    a package: messages that a queue gets at times
 headers.py   what a message says of itself, and what the broker says of a dead letter
 """

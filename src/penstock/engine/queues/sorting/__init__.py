@@ -4,6 +4,7 @@ Owns: what the records of a partition say of themselves, for all groups; and for
 next. Nothing of it is kept: whoever leads reads the records again from the first that a queue has not settled. What was
 given out is in the ledger, as for any queue.
 
+sorting.py  what a ledger knows of all this
 marks.py    what records say, by offset, shared by all groups; block.py  65,536 offsets of it
 indexer.py  reads what was appended into it, off the way of the acknowledgement
 picker.py   of one group: which offsets are next; place.py  how far it has come in one strand
