@@ -38,8 +38,7 @@ _FLAGS: Final[tuple[tuple[str, _Form, str], ...]] = (
 _VALUES_HELP: Final = """\
 Times have a unit: 250ms, 30s, 5m, 12h, 14d. A queue keeps what it has not
 settled, whatever the topic's retention says; --set durable=false lets go of it.
---set knows more: kind, on-exhausted, lanes, delay, single-active, tenant-weights,
-max-unacked-consumer, max-deliveries.
+--set knows max-unacked-consumer and max-deliveries as well.
 """
 
 
