@@ -66,7 +66,7 @@ def _use(cluster: PenstockCluster) -> None:
         consumer.close()
     tell(cluster, "queue", "create", "jobs", "--partitions", "3")
     for number in range(QUEUED):
-        tell(cluster, "queue", "send", "jobs", str(number))
+        tell(cluster, "queue", "send", "jobs", "--priority", str(number), str(number))
 
 
 def tell(cluster: PenstockCluster, *words: str) -> None:

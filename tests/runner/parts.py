@@ -111,7 +111,7 @@ PURE = _tests(
 """The same tests over the sources of what is compiled."""
 
 _GROUPS = ("tests/conformance/test_groups.py", "tests/conformance/test_offsets_committed.py")
-_SHARES = ("tests/conformance/test_shares.py", "tests/conformance/test_share_tools.py")
+_SHARES = tuple(f"tests/conformance/test_{name}.py" for name in ("shares", "share_queues", "share_tools"))
 _TRANSACTIONS = ("tests/conformance/test_transactions.py",)
 _SECURE = tuple(
     f"tests/conformance/test_{name}.py"

@@ -27,8 +27,8 @@ produce.py     records in; record_input.py reads them, delivery.py sends them an
 consume.py     records out; position.py and record_range.py choose them, record_filter.py sieves, record_text.py prints;
                record_options.py has the flags for what goes in and comes out
 queue.py       queues. Commands: queue_settings.py, queue_view.py, queue_send.py, queue_receive.py, queue_receipts.py,
-               queue_removal.py, queue_redrive.py, queue_schedule.py. queue_leaders.py asks who leads,
-               queue_settlement.py what becomes of receipts, queue_messages.py is what is printed of
+               queue_delayed.py, queue_removal.py, queue_redrive.py, queue_schedule.py. queue_leaders.py asks who
+               leads, queue_settlement.py what becomes of receipts, queue_messages.py is what is printed of
                messages, queue_times.py which times there are
 group.py       groups; groups.py asks, group_offsets.py plans, group_table.py prints
 txn.py         transactions; transactions.py asks and ends them

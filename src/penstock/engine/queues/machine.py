@@ -433,7 +433,7 @@ class LedgerMachine:
         group = self._groups.get(name)
         if group is None:
             return refused(to, _unknown(name))
-        self.sorting.settle_in(group, self._rules(name))
+        self.sorting.sort_in(group, self._rules(name))
         runs = early.still_waiting(now, self.sorting, group, wanted)
         done = self._apply(group, make(runs))
         if group.picker is not None:
@@ -597,7 +597,7 @@ class LedgerMachine:
     def figures(self, name: str, end: int) -> Figures:
         """Raises PenstockError UNKNOWN_QUEUE."""
         group = self._known(name)
-        self.sorting.settle_in(group, self._rules(name))
+        self.sorting.sort_in(group, self._rules(name))
         window = group.window
         counts = window.counts
         waiting = 0 if group.picker is None else group.picker.waiting(end)

@@ -293,7 +293,7 @@ class Queues:
         machine = self.shards.of(partition).loaded
         if machine is None or group is None or not self.rulebook.is_known(partition.topic, group.name):
             return Standing()
-        machine.sorting.settle_in(group, self.rules(partition.topic, group.name))
+        machine.sorting.sort_in(group, self.rules(partition.topic, group.name))
         return await stand(machine.sorting, group, partition, self._turns)
 
     def look_ahead(self, partition: Partition) -> None:

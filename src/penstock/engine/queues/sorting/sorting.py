@@ -65,7 +65,7 @@ class Sorting:
             return _NOTHING
         return min(end, self.marks.end)
 
-    def settle_in(self, group: Group, rules: QueueRules) -> None:
+    def sort_in(self, group: Group, rules: QueueRules) -> None:
         """Have a group that nobody has come for yet be told of as it would be given out, if its records are known."""
         marks = self.marks
         is_known = marks is not None and group.window.start >= marks.begin
