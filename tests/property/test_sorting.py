@@ -50,6 +50,8 @@ class Trial:
         self.messages: list[Message] = []
         self.entries: list[tuple[object, ...]] = []
         self.end_bound = 0
+        self.unseen: list[tuple[int, list[Said], int]] = []
+        """What was published and not looked at: its last offset, what is said there, and when that was."""
         self.machine = self.make()
         self.keep(self.machine.open(self.now, 0, "q", 0))
         self.machine.look_from(0)
@@ -73,7 +75,14 @@ class Trial:
             self.messages.append(Message(each, due, own))
             if each != Said(offset):
                 said.append(each)
-        self.machine.looked(self.now, begin + count - 1, said, self.now)
+        self.unseen.append((begin + count - 1, said, self.now))
+        if chance.random() < 0.7:
+            self.look()
+
+    def look(self) -> None:
+        for last, said, published in self.unseen:
+            self.machine.looked(self.now, last, said, published)
+        self.unseen.clear()
 
     def say(self, offset: int) -> Said:
         chance = self.chance
@@ -117,7 +126,7 @@ class Trial:
     def free(self, end: int, lane: int | None) -> set[int]:
         out = {each.said.key for each in self.messages if each.said.key and each.state in ("out", "waits", "back")}
         found = set()
-        for offset, each in enumerate(self.messages[:end]):
+        for offset, each in enumerate(self.messages[: min(end, self.machine.sorting.end)]):
             if each.state not in ("free", "back", "shaken") or each.due > self.now:
                 continue
             if self.rules.is_fifo and each.state == "free" and each.said.key in out:
@@ -192,6 +201,7 @@ class Trial:
     def look_again(self) -> None:
         start = next(iter(self.machine.groups)).window.start
         self.lease(is_looked_at=False)
+        self.unseen.clear()
         self.machine.look_from(start)
         at = start
         while at < len(self.messages):
@@ -217,7 +227,7 @@ def test_what_is_leased_is_what_can_be_had(name: str, seed: int, monkeypatch: py
 
 def play(rules: QueueRules, chance: random.Random) -> None:
     trial = Trial(rules, chance)
-    steps = [trial.send, trial.lease, trial.lease, trial.settle, trial.settle, trial.wait]
+    steps = [trial.send, trial.lease, trial.lease, trial.settle, trial.settle, trial.wait, trial.look]
     steps += [trial.purge, trial.trim]
     if not rules.delay_ms:
         steps.append(trial.lead_anew)
