@@ -566,6 +566,6 @@ SMOKE = (
     "bit-rot-leader-all-stopped",
     "power-cut-all",
     "queue-kill-leader",
-    "queue-power-cut-all",
+    "queue-power-cut-all-sorted",
 )
 """One of each sort."""
