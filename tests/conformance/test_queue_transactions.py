@@ -52,10 +52,6 @@ class Queue:
         (told,) = json.loads(self._run("describe", self.name, "-o", "json"))
         return told["ready"], told["leased"], told["in_transactions"]
 
-    def state(self, offset: int) -> str:
-        found: str = json.loads(self._run("where", self.name, f"0:{offset}", "-o", "json"))["state"]
-        return found
-
 
 @pytest.fixture(params=["confluent", "java"])
 def producer(broker: Broker, judges: Judges, request: pytest.FixtureRequest) -> Iterator[Producer]:
