@@ -21,7 +21,8 @@ from penstock.compiled import form
 from penstock.engine.engine import Engine
 from penstock.engine.partition import Partition
 from penstock.engine.publishing import ALL
-from penstock.engine.queues.machine import LedgerMachine, Want
+from penstock.engine.queues.answers import Want
+from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.settings import QUEUE_RULES
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.settings import Ports

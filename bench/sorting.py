@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from bench.ledger import BATCH, VALUE, Measured, Stopwatch, resident
 from penstock.compiled import form
+from penstock.engine.queues.answers import Want
 from penstock.engine.queues.headers import DELAY_MS, PRIORITY, TENANT
-from penstock.engine.queues.machine import LedgerMachine, Want
+from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.settings import QUEUE_RULES, QueueRules
 from penstock.engine.queues.sorting.indexer import look_through
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind

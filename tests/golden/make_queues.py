@@ -17,8 +17,8 @@ from typing import Any, Final
 from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.engine import Engine
 from penstock.engine.partition import Partition
+from penstock.engine.queues.answers import Leased, Want
 from penstock.engine.queues.headers import OFFSET, PARTITION, REASON, TOPIC
-from penstock.engine.queues.machine import Leased, Want
 from penstock.engine.queues.receipts import make_receipt
 from penstock.engine.queues.transactional_acks import AckRequest
 from penstock.engine.queues.verdicts import Change, Holder, Receipt, Verdict, VerdictKind

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from tests.message_log import MessageLog
 from tests.property.ledger_model import FREE, NEW, QueueModel
 
+from penstock.engine.queues.answers import Leased, Want
 from penstock.engine.queues.capacity import Capacity
 from penstock.engine.queues.headers import TTL_MS
-from penstock.engine.queues.machine import Leased, LedgerMachine, Want
+from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.receiving import Receiving
 from penstock.engine.queues.settings import OnFull, QueueRules
 from penstock.engine.queues.tally import Tally

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import NamedTuple
 
+from penstock.engine.queues.answers import Want
 from penstock.engine.queues.backoff import Backoff, Growth
 from penstock.engine.queues.entries import Cause
 from penstock.engine.queues.leases import ABORTED
-from penstock.engine.queues.machine import Want
 from penstock.engine.queues.settings import OnExpiry, OnFull, QueueRules
 from penstock.engine.queues.verdicts import By, Change, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import DELAYED, DYING, LEASED, READY, SETTLED

@@ -28,8 +28,9 @@ from tests.property.ledger_shown import each_of, offsets_of, ranges_of, show_dum
 from penstock.engine.coordination.outcome import Outcome
 from penstock.engine.coordination.schemas import Entry
 from penstock.engine.queues import entries
+from penstock.engine.queues.answers import Leased, Want
 from penstock.engine.queues.entries import LedgerCodec
-from penstock.engine.queues.machine import Leased, LedgerMachine, Want
+from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.verdicts import Ack, By, Change, Holder, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import CHUNK, DELAYED, DYING, LEASED, READY, SETTLED, Run
 from penstock.errors import Code, PenstockError

@@ -10,7 +10,8 @@ from typing import Final
 
 import pytest
 
-from penstock.engine.queues.machine import LedgerMachine, Want
+from penstock.engine.queues.answers import Want
+from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.settings import QUEUE_RULES, QueueRules
 from penstock.engine.queues.sorting.lanes import LaneOrder
 from penstock.engine.queues.sorting.marks import LANE_OF_PRIORITY, Said

@@ -12,8 +12,8 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.engine.queues.answers import Want
 from penstock.engine.queues.headers import OFFSET, PARTITION
-from penstock.engine.queues.machine import Want
 from penstock.engine.queues.receiving import Delivery
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.reading import Cursor

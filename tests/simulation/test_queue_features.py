@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from penstock.engine.queues.answers import Figures, Want
 from penstock.engine.queues.headers import ATTEMPTS, OFFSET, REASON
-from penstock.engine.queues.machine import Figures, Want
 from penstock.engine.queues.receiving import Delivery
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.reading import Cursor

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from penstock.engine.queues.machine import Want
+from penstock.engine.queues.answers import Want
 from penstock.engine.queues.receiving import Delivery
 from penstock.engine.queues.sorting.later import Waiting
 from penstock.errors import Code, PenstockError

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 from penstock.engine.engine import Engine
 from penstock.engine.partition import Partition
+from penstock.engine.queues.answers import Figures
 from penstock.engine.queues.headers import LANES
 from penstock.engine.queues.holdings import find_holding
-from penstock.engine.queues.machine import Figures
 from penstock.engine.queues.names import QueueName
 from penstock.engine.queues.sorting.standing import Standing
 from penstock.errors import PenstockError

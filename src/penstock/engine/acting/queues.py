@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from penstock.engine.access import Kind, Operation
 from penstock.engine.groups.offsets import Results, Spot
 from penstock.engine.partition import Partition
+from penstock.engine.queues.answers import Figures, Leased, Want, Whereabouts
 from penstock.engine.queues.history import Event
 from penstock.engine.queues.holdings import Holding, find_holding
-from penstock.engine.queues.machine import Figures, Leased, Want, Whereabouts
 from penstock.engine.queues.names import QueueName
 from penstock.engine.queues.queues import KIND
 from penstock.engine.queues.receiving import Delivery

@@ -4,6 +4,7 @@ Owns: what consumers of a group have leased and settled, as a pure state machine
 to it; and the verbs that ask it. Never imports a protocol.
 
 queues.py    the verbs, on the broker that leads; receiving.py  messages one by one, leased
+answers.py   what a ledger is asked for, and what it answers
 machine.py   the groups of one partition: what may be leased, by whom, until when, and what follows
 verdicts.py  what consumers say of a message, and what follows
 group.py     one of them; window.py  its offsets; leases.py  its leases

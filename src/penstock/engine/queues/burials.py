@@ -18,8 +18,9 @@ from penstock.engine.partition import Partition
 from penstock.engine.producer_ids import ProducerIds
 from penstock.engine.publishing import ALL
 from penstock.engine.queues import entries
+from penstock.engine.queues.answers import DyingMessages
 from penstock.engine.queues.headers import Death, Reason, make_death_headers, make_return_headers, strip_reserved
-from penstock.engine.queues.machine import DyingMessages, LedgerMachine
+from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.names import QueueName, dead_letter_topic, parse_queue_name
 from penstock.engine.queues.receiving import size_of
 from penstock.engine.queues.rulebook import Rulebook

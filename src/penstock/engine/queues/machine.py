@@ -7,12 +7,13 @@ for a lease is a hint; that a message was acknowledged is told when it is kept.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import heapify, heappop
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 from penstock.engine.coordination.deadlines import Deadlines
 from penstock.engine.coordination.outcome import NOTHING, Outcome, Reply, Token, refused
 from penstock.engine.coordination.schemas import Entry
 from penstock.engine.queues import entries
+from penstock.engine.queues.answers import DeadMessage, DyingMessages, Figures, Leased, Want, Whereabouts
 from penstock.engine.queues.entries import Cause, How, Value, entry
 from penstock.engine.queues.group import Due, Group
 from penstock.engine.queues.leases import ABORTED
@@ -38,7 +39,7 @@ from penstock.engine.queues.verdicts import (
     leased_parts,
     settled_in,
 )
-from penstock.engine.queues.window import DELAYED, DYING, LEASED, MOST_COUNTED, READY, SETTLED, SHAKEN, Counted, Run
+from penstock.engine.queues.window import DELAYED, DYING, LEASED, MOST_COUNTED, READY, SETTLED, SHAKEN, Run
 from penstock.errors import Code, PenstockError
 from penstock.observe.stats import Stats
 from penstock.storage.log.needs import Needed
@@ -53,80 +54,6 @@ _NEVER: Final = 1 << 62
 
 
 _BACK: Final = {VerdictKind.NACK: Back.NACK, VerdictKind.RELEASE: Back.RELEASE, VerdictKind.UNREAD: Back.UNREAD}
-
-
-class Want(NamedTuple):
-    """Attributes:
-    most: messages.
-    visibility_ms: None for the queue's own.
-    bound: see `entries.Leased.is_bound`.
-    lane: only messages of this one; None for all.
-    """
-
-    group: str
-    consumer: str
-    most: int
-    visibility_ms: int | None = None
-    bound: bool = False
-    lane: int | None = None
-
-
-class Leased(NamedTuple):
-    """What a consumer gets; no ranges if nothing is ready."""
-
-    lease_id: int
-    deadline: int
-    ranges: tuple[Counted, ...]
-
-
-class Figures(NamedTuple):
-    """How one group stands in one partition."""
-
-    group: str
-    start: int
-    next: int
-    ready: int
-    leased: int
-    delayed: int
-    dying: int
-    settled_beyond: int
-    """Above `start`."""
-    in_transactions: int = 0
-    """Of those that are leased."""
-
-
-class Whereabouts(NamedTuple):
-    """Of one offset: its state, and its lease if it is in one.
-
-    Attributes:
-    is_pending: it is acknowledged in a transaction that has not ended.
-    """
-
-    state: int
-    deliveries: int
-    attempts: int
-    consumer: str | None = None
-    deadline: int | None = None
-    is_pending: bool = False
-
-
-class DyingMessages(NamedTuple):
-    """Messages of a group that are to become dead letters together.
-
-    Attributes:
-    begun: how, if that was noted before.
-    """
-
-    group: str
-    begun: entries.Burying | None
-    runs: Sequence[Run]
-
-
-class DeadMessage(NamedTuple):
-    cause: Cause
-    reason: str
-    deliveries: int
-    attempts: int
 
 
 Rules = Callable[[str], QueueRules]

@@ -16,11 +16,12 @@ from penstock.engine.coordination.registry import Attachment
 from penstock.engine.coordination.shard import InTransaction, Shard
 from penstock.engine.groups.group_config import GroupConfig
 from penstock.engine.partition import Partition
+from penstock.engine.queues.answers import Figures, Leased, Want, Whereabouts
 from penstock.engine.queues.capacity import Capacity
 from penstock.engine.queues.entries import LedgerCodec
 from penstock.engine.queues.group import Group
 from penstock.engine.queues.history import Event, read_history
-from penstock.engine.queues.machine import Figures, Leased, LedgerMachine, Want, Whereabouts
+from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.rulebook import Rulebook
 from penstock.engine.queues.saving import Saving
 from penstock.engine.queues.settings import QueueRules

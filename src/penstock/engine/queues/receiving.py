@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.engine.partition import Partition
+from penstock.engine.queues.answers import Leased, Want
 from penstock.engine.queues.expiry import Expiry
-from penstock.engine.queues.machine import Leased, Want
 from penstock.engine.queues.queues import Queues
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import Counted, Run

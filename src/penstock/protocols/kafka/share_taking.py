@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from penstock.engine.acting.acting import Acting
 from penstock.engine.partition import Partition
-from penstock.engine.queues.machine import Want
+from penstock.engine.queues.answers import Want
 from penstock.engine.queues.verdicts import Change, Holder, Verdict, VerdictKind
 from penstock.engine.reading import READY_BYTES, look, warm
 from penstock.errors import Code, PenstockError

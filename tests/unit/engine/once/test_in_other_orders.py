@@ -5,7 +5,7 @@ from tests.message_ids import QUEUE, publish, with_window
 from tests.simulated_broker import running
 from tests.unit.engine.test_engine import Machine
 
-from penstock.engine.queues.machine import Want
+from penstock.engine.queues.answers import Want
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.records.build import build_batch
 from penstock.records.compression import Codec

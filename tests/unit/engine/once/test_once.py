@@ -25,7 +25,7 @@ from penstock.engine.access import ANONYMOUS
 from penstock.engine.once.ids import read_ids, without
 from penstock.engine.partition import Partition
 from penstock.engine.publishing import LEADER
-from penstock.engine.queues.machine import Want
+from penstock.engine.queues.answers import Want
 from penstock.engine.queues.receiving import Delivery
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import Run

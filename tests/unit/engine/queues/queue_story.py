@@ -12,9 +12,10 @@ from tests.unit.engine.queues.story_words import Words, at, format_run, format_v
 from penstock.engine.coordination.outcome import Outcome
 from penstock.engine.coordination.schemas import Entry
 from penstock.engine.queues import entries
+from penstock.engine.queues.answers import Want
 from penstock.engine.queues.capacity import Capacity
 from penstock.engine.queues.entries import LedgerCodec
-from penstock.engine.queues.machine import LedgerMachine, Want
+from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.receiving import Receiving
 from penstock.engine.queues.settings import QUEUE_RULES, QueueRules, parse_rules
 from penstock.engine.queues.sorting.marks import LANE_NAMES

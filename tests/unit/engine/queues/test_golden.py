@@ -23,7 +23,7 @@ from tests.golden.make_queues import (
 
 from penstock.cluster.metadata.embedded import EmbeddedStore
 from penstock.engine.engine import Engine
-from penstock.engine.queues.machine import Want
+from penstock.engine.queues.answers import Want
 from penstock.engine.queues.verdicts import Change, Receipt
 from penstock.engine.queues.window import LEASED, READY, SETTLED
 from penstock.engine.transactions.requests import EndRequest

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from penstock.engine.coordination.schemas import Entry
+from penstock.engine.queues.answers import Want
 from penstock.engine.queues.entries import Burying, ChunkSaved, LedgerCodec
-from penstock.engine.queues.machine import LedgerMachine, Want
+from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.settings import QUEUE_RULES
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.queues.window import Run

@@ -8,8 +8,8 @@ from tests.simulated_broker import Broker, batch_of, produce, running, virtual
 from tests.unit.engine.test_engine import Machine
 
 from penstock.engine.coordination.outcome import Outcome
+from penstock.engine.queues.answers import Want
 from penstock.engine.queues.headers import ATTEMPTS, OFFSET, REASON
-from penstock.engine.queues.machine import Want
 from penstock.engine.queues.receiving import Delivery
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.engine.reading import Cursor, Message

@@ -3,8 +3,9 @@
 import pytest
 
 from penstock.engine.coordination.deadlines import Deadlines
+from penstock.engine.queues.answers import Want
 from penstock.engine.queues.leases import Lease, Leases
-from penstock.engine.queues.machine import LedgerMachine, Want
+from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.settings import QUEUE_RULES
 from penstock.engine.queues.single_active import ActiveConsumer
 from penstock.engine.queues.window import Run

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.protocols.internal.two_brokers import TwoBrokers, with_two_brokers
 
-from penstock.engine.queues.machine import Want
+from penstock.engine.queues.answers import Want
 from penstock.engine.queues.share_ledgers import MOST_PLACES, Deed, Order, Place, ShareLedgers, Standing
 from penstock.errors import Code, PenstockError
 from penstock.net.connection import PeerError

@@ -23,7 +23,7 @@ from tests.unit.protocols.kafka.transactional_client import (
 from penstock.engine.access import ANONYMOUS, Kind, NotAuthorised, Operation, Resource
 from penstock.engine.acting.acting import Verdicts
 from penstock.engine.partition import Partition
-from penstock.engine.queues.machine import Figures, Want
+from penstock.engine.queues.answers import Figures, Want
 from penstock.engine.queues.receipts import make_receipt
 from penstock.engine.queues.transactional_acks import AckRequest
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind

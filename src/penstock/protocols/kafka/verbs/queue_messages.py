@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 
 from penstock.engine.access import Kind, Operation, Resource
 from penstock.engine.partition import Partition
+from penstock.engine.queues.answers import Want, Whereabouts
 from penstock.engine.queues.headers import GROUP, LONGEST_ID_BYTES, TOPIC, read_headers
 from penstock.engine.queues.history import Event
-from penstock.engine.queues.machine import Want, Whereabouts
 from penstock.engine.queues.names import QueueName, parse_queue_name
 from penstock.engine.queues.receipts import Receipt, make_receipt, parse_receipt
 from penstock.engine.queues.receiving import Delivery, size_of

@@ -2,7 +2,8 @@
 
 import pytest
 
-from penstock.engine.queues.machine import LedgerMachine, Want
+from penstock.engine.queues.answers import Want
+from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.settings import QUEUE_RULES, OnFull, QueueRules
 from penstock.engine.queues.sorting.marks import Said
 from penstock.engine.queues.sorting.tenants import Tenants, TurnOf
