@@ -228,6 +228,23 @@ async def test_a_quiet_tenant_is_not_held_up(it: Trial) -> None:
     assert b"quiet again" in values(await receive(it, 2))
 
 
+@trial(visibility="1h")
+async def test_who_begins_anew_waits_for_nothing_but_the_look(it: Trial) -> None:
+    """What lies before was forgotten, as nobody needed it."""
+    await it.send(*[b"x"] * 5)
+    await it.settle(await receive(it), ACK)
+    await it.send(b"y")
+    assert offsets(await receive(it)) == [5]
+
+    async def restart(broker: SimulatedBroker) -> None:
+        await broker.engine.queues.restart(broker.engine.topics.partition(QUEUE, 0), QUEUE, 0)
+
+    await it.ask(QUEUE, restart)
+    began = it.cluster.loop.time()
+    assert offsets(await receive(it, wait_s=1.0)) == [0, 1, 2, 3, 4, 5]
+    assert it.cluster.loop.time() - began < 0.5
+
+
 class Load:
     """Several consumers, keys and delays; consumers fail now and then."""
 

@@ -187,7 +187,8 @@ class Queues:
         """
         shard = await self._opened(partition, want.group)
         machine = await shard.machine()
-        if self.rulebook.is_known(partition.topic, want.group):
+        is_made = self.rulebook.is_known(partition.topic, want.group)
+        if is_made:
             await self._indexer.ready(shard, machine, partition)
         if (group := machine.get(want.group)) is not None and group.window.start < partition.log_start:
             shard.step(lambda machine, now: machine.trim(partition.log_start))
@@ -202,6 +203,9 @@ class Queues:
         shard.step(step)
         while not given.ranges and shard.loaded is machine and machine.is_tired(want.group):
             await self._turns.next()
+            shard.step(step)
+        if is_made and shard.loaded is machine and machine.sorting.marks is None:
+            await self._indexer.ready(shard, machine, partition)  # the group is where nobody has looked
             shard.step(step)
         await shard.turn_ended()  # what the step came to is appended then
         if given.ranges and shard.loaded is not machine:
