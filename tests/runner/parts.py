@@ -98,7 +98,7 @@ _UNIT = (
         "unit: all else",
         "tests/unit",
         "tests/runner",
-        budget_s=165,
+        budget_s=200,
         without=[f"tests/unit/{room}" for room in ("storage", "records", "cluster", "cli", "pipelines", "spark")],
     ),
 )
