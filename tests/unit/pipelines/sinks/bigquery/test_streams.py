@@ -232,8 +232,8 @@ def test_a_server_that_does_not_answer_is_not_waited_for_for_ever(
     hold = threading.Event()
     server.gate["AppendRows"] = lambda: hold.wait(20)
     try:
-        with pytest.raises(SinkUnavailable, match=r"no answer within 0\.2 s"):
-            sink(timeout=0.2, retries=0).write(orders(1), FIRST, letters.take)
+        with pytest.raises(SinkUnavailable, match="no answer within 2 s"):
+            sink(timeout=2.0, retries=0).write(orders(1), FIRST, letters.take)
     finally:
         hold.set()
 
