@@ -18,6 +18,7 @@ from penstock.engine.queues.headers import DELAY_MS, PRIORITY, TENANT
 from penstock.engine.queues.machine import LedgerMachine
 from penstock.engine.queues.settings import QUEUE_RULES, QueueRules
 from penstock.engine.queues.sorting.indexer import look_through
+from penstock.engine.queues.sorting.marks import Said
 from penstock.engine.queues.verdicts import Change, Receipt, Verdict, VerdictKind
 from penstock.records.batch import patch_place
 from penstock.records.build import build_batch
@@ -25,6 +26,8 @@ from penstock.records.build import build_batch
 ACK = Verdict(VerdictKind.ACK)
 BACKLOGS = (10**3, 10**5, 10**7)
 KEYS, TENANTS = 100_000, 1_000
+DELAYED = 10_000_000
+HOUR_MS = 3_600_000
 _KINDS = 64
 
 
@@ -113,8 +116,18 @@ def memory_of(kind: Kind, messages: int) -> float:
     return (resident() - before) / 1e6
 
 
+def memory_of_delayed(messages: int) -> float:
+    """MB of so many messages that are due in the course of the day after the next hour."""
+    before, chance = resident(), random.Random(1)
+    machine = Queue(Kind(), QUEUE_RULES).machine
+    for at in range(0, messages, BATCH):
+        due = [HOUR_MS + chance.randrange(24 * HOUR_MS) for _ in range(BATCH)]
+        machine.looked(0, at + BATCH - 1, [Said(at + number, due_ms=each) for number, each in enumerate(due)], 0)
+    return (resident() - before) / 1e6
+
+
 def measure(messages: int, backlogs: tuple[int, ...]) -> dict[str, float]:
-    found: dict[str, float] = {"memory-mb": memory_of(ALL, 1_000_000)}
+    found: dict[str, float] = {"memory-mb": memory_of(ALL, 1_000_000), "delayed-mb": memory_of_delayed(DELAYED)}
     for name, kind in {
         "plain": Kind(),
         "lanes": Kind(lanes=True),
